@@ -21,7 +21,7 @@ import aiohttp
 
 from refdesk.app import open_desk
 from refdesk.config import load
-from refdesk.inbound.serve import HttpServer, bind, open_http, url_of
+from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "refdesk"

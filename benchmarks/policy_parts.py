@@ -14,7 +14,7 @@ from refdesk.config.types import Url
 from refdesk.policy.rate_limit import RateLimit
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import Limits, MemoryLimits
-from refdesk.resilience.redis import open_redis
+from refdesk.resilience.redis_connection import open_redis
 from refdesk.resilience.redis_limits import RedisLimits
 
 PASSES = 2_000

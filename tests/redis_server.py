@@ -14,7 +14,7 @@ from pathlib import Path
 
 from refdesk.config import RedisConfig
 from refdesk.config.types import Url
-from refdesk.resilience.redis import RedisLink
+from refdesk.resilience.redis_connection import RedisLink
 from tests.programs import find_program, needs
 from tests.waiting import PATIENCE_SECONDS, eventually_sync
 

@@ -59,7 +59,7 @@ NOT_QUICK = (
     "behaviour", "clients", "conformance", "console", "docs", "examples", "gateway", "packaging", "r2r", "recipes",
     "cache/test_redis.py", "cli/test_add.py", "cli/test_command_line.py", "cli/test_completion.py",
     "cli/test_convert.py", "cli/test_doctor.py", "cli/test_servers.py", "documents/test_fetch.py",
-    "documents/test_sandbox.py", "downstream/client/test_client.py", "downstream/connection",
+    "documents/test_sandbox.py", "downstream/client/test_mcp_client.py", "downstream/connection",
     "downstream/test_contract.py", "engines/r2r", "engines/test_embedded.py", "engines/test_faults.py",
     "inbound/test_internal.py", "inbound/test_sessions.py", "inbound/test_uploads.py",
     "resilience/test_limits.py", "test_run.py", "tools/test_conversion.py", "tools/test_projects.py",

@@ -17,9 +17,9 @@ from refdesk.calls import Call
 from refdesk.config import Config
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.inbound.http import HttpApp
-from refdesk.inbound.serve import HttpServer, bind, open_http, url_of
+from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
+from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.registry import Annotations, Tool
-from refdesk.tools.schema import Arguments, Result
 
 
 class EchoArguments(Arguments):

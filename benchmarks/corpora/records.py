@@ -29,7 +29,7 @@ from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.folders import tenant_folder_name
+from refdesk.engines.storage.tenant_folders import tenant_folder_name
 
 TENANT = LOCAL.tenant
 AT_ONCE = 1000

@@ -14,10 +14,10 @@ from listening import announce
 from refdesk.app import open_desk
 from refdesk.calls import Call
 from refdesk.config import Config, ConvertConfig, ServerConfig
-from refdesk.inbound.serve import bind, serve_http
+from refdesk.inbound.http_server import bind, serve_http
 from refdesk.telemetry import Log
+from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Tool
-from refdesk.tools.schema import Arguments
 
 
 class EchoArguments(Arguments):

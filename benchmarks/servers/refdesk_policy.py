@@ -15,7 +15,7 @@ from refdesk_echo import ECHO
 
 from refdesk.app import open_desk
 from refdesk.config import CacheConfig, Config, load
-from refdesk.inbound.serve import bind, serve_http
+from refdesk.inbound.http_server import bind, serve_http
 from refdesk.telemetry import Log
 
 

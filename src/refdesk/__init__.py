@@ -16,10 +16,10 @@ from refdesk.version import __version__
 if TYPE_CHECKING:
     from refdesk.app import Desk as Desk
     from refdesk.app import open_desk as open
-    from refdesk.downstream.client.client import Client as Client
     from refdesk.downstream.client.connecting import connect as connect
     from refdesk.downstream.client.mapping import AppError as AppError
     from refdesk.downstream.client.mapping import map_error as map_error
+    from refdesk.downstream.client.mcp_client import Client as Client
 
 
 __all__ = ["AppError", "Client", "Desk", "__version__", "connect", "map_error", "open"]

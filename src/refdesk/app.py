@@ -51,7 +51,7 @@ async def open_desk(
         gateway = await register_servers(components, stack)
         console = await register_console(components, authenticate, stack) if config.console.enabled else None
         policies = _build_policies(components, authenticate, spans, gateway)
-        yield Desk(components, chain(policies, components.catalogue), authenticate, gateway, console)
+        yield Desk(components, chain(policies, components.dispatcher), authenticate, gateway, console)
 
 
 def _trusts_all_callers(config: Config, authenticate: Authenticate) -> bool:
@@ -77,7 +77,7 @@ def _build_policies(
         gateway,
         components.permissions,
         *([limits(components.limits(MAX_BUCKETS))] if limited else []),
-        Deadline(config.server.request_timeout_seconds, components.catalogue.seconds),
+        Deadline(config.server.request_timeout_seconds, components.dispatcher.seconds),
     ]
 
 
@@ -97,8 +97,8 @@ class Desk:
         self.identify = authenticate.identify
         self.scopes_for = components.permissions.scopes_for
         self.listen = components.registry.listen
-        self.has_header_params = components.catalogue.has_header_params
-        self.input_schema = components.catalogue.input_schema
+        self.has_header_params = components.dispatcher.has_header_params
+        self.input_schema = components.dispatcher.input_schema
         self.engine = components.engine
         self.conversions = components.conversions
         self.console = console

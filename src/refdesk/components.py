@@ -18,19 +18,19 @@ from refdesk.answers import open_answers
 from refdesk.cache import Cache, load_cache_secret, open_cache
 from refdesk.calls import CONSOLE, Caller
 from refdesk.config import Config
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
 from refdesk.console.console import Console
-from refdesk.console.documents import ConsoleDocuments
+from refdesk.console.document_methods import ConsoleDocuments
 from refdesk.console.feed import Feed
-from refdesk.console.servers import Servers
+from refdesk.console.server_methods import Servers
 from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions, open_conversions
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.files.server_files_watcher import ServerFilesWatcher
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import list_server_files, load_servers
 from refdesk.downstream.files.switching import OwnServers
-from refdesk.downstream.files.watching import ServerFilesWatcher
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
 from refdesk.engines.base import LACKS_SHARED, Engine
@@ -46,18 +46,19 @@ from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
 from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, Limits, MemoryLimits
-from refdesk.resilience.redis import RedisLink, open_redis
+from refdesk.resilience.redis_connection import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
 from refdesk.telemetry import Log, Metrics, iter_secrets
-from refdesk.telemetry.history import History
+from refdesk.telemetry.metric_history import History
 from refdesk.tools.announcements import ChangePublisher
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import ScopeResolver
 from refdesk.tools.conversion import Conversion
-from refdesk.tools.dispatcher import Catalogue
+from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
+from refdesk.tools.file_sources import OpenFolders, Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import Ingesting
 from refdesk.tools.projects import Projects
@@ -66,7 +67,6 @@ from refdesk.tools.r2r import Knowledge
 from refdesk.tools.r2r_resources import KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
-from refdesk.tools.sources import OpenFolders, Sources, default_roots
 from refdesk.tools.tool_search import ToolSearch, open_tool_search
 from refdesk.tools.windows import LocalWindows, open_windows
 from refdesk.version import __version__
@@ -83,7 +83,7 @@ class Components:
     log: Log
     metrics: Metrics
     registry: Registry
-    catalogue: Catalogue
+    dispatcher: Dispatcher
     permissions: Permissions
     conversions: Conversions
     embedder: Embedder | None
@@ -120,7 +120,7 @@ async def open_components(
     # First, because servers start in the background.
     fleet = await enter(_open_fleet(config, registry, metrics, log))
     own_servers = await enter(_watch_server_files(config, fleet, log, servers=servers))
-    catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
+    dispatcher = Dispatcher(registry, config.toolsets, config.server.page_size)
     scope_roles = config.auth.oauth.scope_roles
     permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, scope_roles, trusts_all_callers)
     conversions = await enter(open_conversions(config.convert, config.data_path, metrics))
@@ -135,7 +135,7 @@ async def open_components(
         # The embedded engine has a revision that every process sees.
         engine.listen(cache.changed)
     components = Components(
-        config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, fleet, own_servers,
+        config, log, metrics, registry, dispatcher, permissions, conversions, embedder, engine, fleet, own_servers,
         redis, cache, [],
     )  # fmt: skip
     components.monitor_dependencies(engine, embedder)
@@ -204,7 +204,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     Documentation(engine, components.cache, ttl.search, is_remote=is_remote, federation=federation).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
     tools, refused = (
-        components.permissions.filter_tools(components.catalogue.tools),
+        components.permissions.filter_tools(components.dispatcher.tools),
         components.metrics.count_rate_limited,
     )
     Reader(shelves, windows, local, config.reader, blocklist, tools, components.limits(), refused).register(registry)
@@ -302,8 +302,8 @@ async def _ignore_reload() -> None:
 
 def _open_search(components: Components) -> AbstractAsyncContextManager[ToolSearch]:
     embed = partial(embed_with_priority, components.embedder) if components.embedder else None
-    tools = components.permissions.filter_tools(components.catalogue.open_tools)
-    return open_tool_search(tools, chain([components.permissions], components.catalogue), components.registry, embed)
+    tools = components.permissions.filter_tools(components.dispatcher.open_tools)
+    return open_tool_search(tools, chain([components.permissions], components.dispatcher), components.registry, embed)
 
 
 def _create_open_folders(config: Config) -> OpenFolders:

@@ -294,14 +294,14 @@ REQUIREMENTS = {
     "G2": Requirement(
         "The client shakes hands in order, checks what a server can do, and keeps its tools until they change.",
         (
-            "downstream/client/test_client.py::test_the_handshake_has_its_order_and_its_ids",
-            "downstream/client/test_client.py::test_a_server_without_tools_is_refused_before_the_handshake_is_completed",
-            "downstream/client/test_client.py::test_the_revision_is_the_one_of_the_environment",
+            "downstream/client/test_mcp_client.py::test_the_handshake_has_its_order_and_its_ids",
+            "downstream/client/test_mcp_client.py::test_a_server_without_tools_is_refused_before_the_handshake_is_completed",
+            "downstream/client/test_mcp_client.py::test_the_revision_is_the_one_of_the_environment",
             "downstream/test_session.py::test_an_older_revision_is_taken_with_a_warning",
             "downstream/test_session.py::test_capabilities_are_asked_for_by_dotted_names",
-            "downstream/client/test_client.py::test_the_tools_are_asked_for_once_until_they_are_invalidated",
-            "downstream/client/test_client.py::test_tools_that_are_too_old_are_asked_for_again",
-            "downstream/client/test_client.py::test_tools_that_changed_are_asked_for_again",
+            "downstream/client/test_mcp_client.py::test_the_tools_are_asked_for_once_until_they_are_invalidated",
+            "downstream/client/test_mcp_client.py::test_tools_that_are_too_old_are_asked_for_again",
+            "downstream/client/test_mcp_client.py::test_tools_that_changed_are_asked_for_again",
         ),
     ),
     "G3": Requirement(
@@ -405,7 +405,7 @@ REQUIREMENTS = {
             "cli/test_servers.py::test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file",
             "downstream/fleet/test_fleet.py::test_servers_are_added_and_removed_while_the_others_go_on",
             "downstream/fleet/test_fleet.py::test_a_server_set_otherwise_is_connected_anew_only_where_it_has_to_be",
-            "downstream/files/test_watching.py::test_a_broken_file_changes_nothing_and_says_so_once",
+            "downstream/files/test_server_files_watcher.py::test_a_broken_file_changes_nothing_and_says_so_once",
         ),
     ),
     "servers and permissions": Requirement(

@@ -11,7 +11,7 @@ import anyio
 from refdesk.cache import Cache, Key, WireAnswer
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CacheConfig
-from refdesk.resilience.redis import RedisLink
+from refdesk.resilience.redis_connection import RedisLink
 
 LOCK_SECONDS = 3600.0
 """TTL of a lock that outlasts any test."""

@@ -17,7 +17,7 @@ import orjson
 from refdesk.cache import WireAnswer
 from refdesk.config import RedisConfig
 from refdesk.config.types import Url
-from refdesk.resilience.redis import open_redis
+from refdesk.resilience.redis_connection import open_redis
 from tests.cache.helpers import answer, key, make_redis_cache
 
 

@@ -20,7 +20,7 @@ from refdesk.cache.signing import sign
 from refdesk.calls import TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import EngineError
-from refdesk.resilience.redis import RedisAway, RedisLink, open_redis
+from refdesk.resilience.redis_connection import RedisAway, RedisLink, open_redis
 from tests.cache.helpers import (
     LOCK_SECONDS,
     AnswerFactory,

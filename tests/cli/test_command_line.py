@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from refdesk.cli import main
+from refdesk.cli.error_report import report_failure
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.failures import report_failure
 from refdesk.cli.parser import Parser, build_parser
-from refdesk.cli.parser.documents import SETS
+from refdesk.cli.parser.document_commands import SETS
 from refdesk.cli.parser.setting_up import CLIENTS, PAGES
 from refdesk.cli.reference import PAGES as WRITTEN
 from refdesk.cli.reference import render_exit_codes_page

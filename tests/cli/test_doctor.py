@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from refdesk.cli import doctor, main
+from refdesk.cli.checks.check_names import CHECKS
 from refdesk.cli.checks.installation import EXTRAS
-from refdesk.cli.checks.names import CHECKS
 from refdesk.cli.doctor import LOCAL_CHECKS, REMOTE_CHECKS
 from refdesk.version import __version__
 from tests import forked

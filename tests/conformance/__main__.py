@@ -15,7 +15,7 @@ import uvloop
 
 from refdesk.app import Desk, open_desk
 from refdesk.config import load
-from refdesk.inbound.serve import bind, serve_http, url_of
+from refdesk.inbound.http_server import bind, serve_http, url_of
 from tests.conformance.fixture import register_fixture
 
 

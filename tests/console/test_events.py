@@ -16,7 +16,7 @@ from refdesk.console.activity import Activity
 from refdesk.console.feed import MAX_STREAMS, MAX_STREAMS_PER_CALLER, DocumentTracker, Feed
 from refdesk.engines.base import CollectionInfo, DocumentStatus, Engine, Listing
 from refdesk.policy.keys import FILE_NAME, KeyFile
-from refdesk.telemetry.history import History
+from refdesk.telemetry.metric_history import History
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring
 from tests.console.events import Events, listening

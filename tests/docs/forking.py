@@ -26,7 +26,7 @@ from typing import Any
 
 import refdesk.app
 import refdesk.cli
-import refdesk.inbound.serve
+import refdesk.inbound.http_server
 from tests.docs.sites import turn_recipes
 
 CLIENT = """\

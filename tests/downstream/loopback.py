@@ -9,7 +9,7 @@ from typing import Any
 
 from anyio.lowlevel import checkpoint
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.transports.base import Message, TransportListener
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
 

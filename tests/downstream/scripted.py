@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.config import DownstreamConfig
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.transports.base import Message, Transport, TransportListener

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.errors import (
     ClientCannot,
     DependencyError,

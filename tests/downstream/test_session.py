@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream import session as sessions
 from refdesk.downstream.envelopes import RESERVED_PREFIX
 from refdesk.downstream.jsonrpc import Peer

@@ -17,7 +17,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import Call
 from refdesk.config import Config
 from refdesk.errors import ClientCannot, EngineError
-from refdesk.inbound.serve import HttpServer, bind, open_http
+from refdesk.inbound.http_server import HttpServer, bind, open_http
 from refdesk.inbound.sse import MAX_WAITING_BYTES, EventStream
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve

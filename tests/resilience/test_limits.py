@@ -30,7 +30,7 @@ from refdesk.resilience.limits import (
     Refusal,
     shorten_key,
 )
-from refdesk.resilience.redis import RedisLink, open_redis
+from refdesk.resilience.redis_connection import RedisLink, open_redis
 from refdesk.resilience.redis_limits import PREFIX, RedisLimits, redis_key
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.waiting import PATIENCE_SECONDS
@@ -385,7 +385,7 @@ TAKES_ALL_IT_CAN = """
 import asyncio, sys
 from refdesk.config import RedisConfig
 from refdesk.resilience.limits import Charge, Limit, MemoryLimits
-from refdesk.resilience.redis import open_redis
+from refdesk.resilience.redis_connection import open_redis
 from refdesk.resilience.redis_limits import RedisLimits
 
 port, units, times = map(int, sys.argv[1:])

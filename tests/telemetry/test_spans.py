@@ -17,7 +17,7 @@ from refdesk.app import open_desk
 from refdesk.calls import Answer, Call, Handler, InputRequired
 from refdesk.config import Config, OpenTelemetryConfig, types
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
-from refdesk.inbound.serve import open_http
+from refdesk.inbound.http_server import open_http
 from refdesk.policy.chain import chain
 from refdesk.policy.observe import RecordSpan
 from refdesk.telemetry import (

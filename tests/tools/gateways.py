@@ -12,7 +12,7 @@ from typing import Any
 
 from refdesk.calls import ANONYMOUS, SILENT, Answer, Call, Caller, Client, Handler, InputRequired, LogLevel, Policy
 from refdesk.config import DownstreamConfig
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.transports.base import Message
@@ -20,7 +20,7 @@ from refdesk.errors import RefdeskError
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.permissions import Permissions, can_reach
-from refdesk.tools.dispatcher import Catalogue
+from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_index import Embed
@@ -113,11 +113,11 @@ class RecordedConnection(Connection):
 class Desk:
     """As much of a desk as a gateway needs."""
 
-    def __init__(self, fleet: Fleet, gateway: Gateway, registry: Registry, catalogue: Catalogue, handle: Handler):
+    def __init__(self, fleet: Fleet, gateway: Gateway, registry: Registry, dispatcher: Dispatcher, handle: Handler):
         self.fleet = fleet
         self.gateway = gateway
         self.registry = registry
-        self.catalogue = catalogue
+        self.dispatcher = dispatcher
         self.handle = handle
         self.events: list[Any] = []
         registry.listen(self.events.append)
@@ -176,7 +176,7 @@ async def open_test_desk(
     downstream = DownstreamConfig(**settings)
     registry = registry or Registry()
     toolsets = ("docs", "downstream")
-    catalogue = Catalogue(registry, toolsets, 1000)
+    dispatcher = Dispatcher(registry, toolsets, 1000)
     permissions = Permissions(toolsets, registry.tools, SCHEMES, {})
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
@@ -185,15 +185,15 @@ async def open_test_desk(
         )
         search = None
         if downstream.tool_search:
-            inner = chain([permissions], catalogue)
+            inner = chain([permissions], dispatcher)
             search = await opened(
-                open_tool_search(permissions.filter_tools(catalogue.open_tools), inner, registry, embed)
+                open_tool_search(permissions.filter_tools(dispatcher.open_tools), inner, registry, embed)
             )
         gateway = await opened(
             open_gateway(fleet, registry, downstream, reach=can_reach, own_schemes=SCHEMES, search=search)
         )
-        policies: list[Policy] = [gateway, permissions, Deadline(PATIENCE_SECONDS, catalogue.seconds)]
-        desk = Desk(fleet, gateway, registry, catalogue, chain(policies, catalogue))
+        policies: list[Policy] = [gateway, permissions, Deadline(PATIENCE_SECONDS, dispatcher.seconds)]
+        desk = Desk(fleet, gateway, registry, dispatcher, chain(policies, dispatcher))
         # Known, and told of: nothing changes any more by itself.
         await eventually(lambda: all(_is_known(fleet, name) for name in servers) and fleet._telling is None)
         yield desk

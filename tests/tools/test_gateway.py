@@ -1,4 +1,4 @@
-"""Servers behind the desk, through the catalogue and the policies around it."""
+"""Servers behind the desk, through the dispatcher and the policies around it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from refdesk.errors import (
     UnknownResource,
     UnknownTool,
 )
+from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Registry, Tool
-from refdesk.tools.schema import Arguments
 from tests.downstream.servers.talkative_tools import ICONS, META, TOOLS
 from tests.tools.gateways import Desk, Talker, open_test_desk, quiet, talkative, text_of
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -142,7 +142,7 @@ async def test_a_server_that_is_too_slow_says_so_itself_before_the_deadline(own_
         ("completion/complete", {"ref": {"type": "ref/resource", "uri": "talk://letter/{name}"}}),
     ]
     for method, params in calls:
-        assert own_desk.catalogue.seconds(Call(method, params)) == pytest.approx(5.05), method
+        assert own_desk.dispatcher.seconds(Call(method, params)) == pytest.approx(5.05), method
 
 
 async def test_a_server_that_dies_fails_its_call_at_once_and_is_there_for_the_next(own_desk: Desk) -> None:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refdesk.calls import SILENT, Client
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from tests.tools.gateways import Talker, open_test_desk, text_of
 from tests.waiting import PATIENCE_SECONDS, eventually
 

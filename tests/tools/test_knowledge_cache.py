@@ -20,7 +20,7 @@ from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
 from refdesk.errors import EngineError
-from refdesk.resilience.redis import open_redis
+from refdesk.resilience.redis_connection import open_redis
 from refdesk.tools.collection_scope import ScopeResolver
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.projects import Projects

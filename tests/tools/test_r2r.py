@@ -18,8 +18,8 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import Call, Caller, Event, ListChanged, ResourceUpdated, SilentClient, UserId
 from refdesk.errors import InvalidArguments
+from refdesk.tools.json_schema import build_schema
 from refdesk.tools.registry import Tool
-from refdesk.tools.schema import build_schema
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS

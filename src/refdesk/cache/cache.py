@@ -19,7 +19,7 @@ from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
 from refdesk.resilience.partial_results import track_shortfalls
-from refdesk.resilience.redis import RedisAway, RedisLink
+from refdesk.resilience.redis_connection import RedisAway, RedisLink
 from refdesk.resilience.single_flight import SingleFlight
 from refdesk.version import __version__
 

@@ -24,7 +24,7 @@ from refdesk.cache.response_meta import WireAnswer
 from refdesk.cache.scripts import CLAIM, READ, RELEASE, RENEW, STORE
 from refdesk.cache.signing import GENERATION_BYTES, HEAD_BYTES, InvalidEntry, sign, verify
 from refdesk.calls import TenantId
-from refdesk.resilience.redis import RedisAway, RedisLink
+from refdesk.resilience.redis_connection import RedisAway, RedisLink
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

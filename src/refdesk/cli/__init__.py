@@ -64,7 +64,7 @@ def _run(args: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - top level: reported as a message
-        from refdesk.cli.failures import report_failure
+        from refdesk.cli.error_report import report_failure
 
         # Arguments after `--` belong to another command.
         return report_failure(error, as_json="--json" in args[: [*args, "--"].index("--")])

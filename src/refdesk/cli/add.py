@@ -13,9 +13,9 @@ from refdesk.calls import LOCAL
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.ingest import Ingester, IngestOutcome
 from refdesk.cli.inputs import MAX_FILES
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.recipes import add_documentation_sets
-from refdesk.cli.settings import load_settings
 from refdesk.cli.sources import (
     STANDARD_INPUT,
     DocumentationSet,
@@ -27,7 +27,7 @@ from refdesk.cli.sources import (
 )
 from refdesk.cli.terminal import print_message, sanitize
 from refdesk.config import Config
-from refdesk.documents.watching import changes
+from refdesk.documents.folder_watcher import changes
 
 SETTLE_SECONDS = 0.5
 """Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""

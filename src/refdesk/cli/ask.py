@@ -11,10 +11,10 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
-from refdesk.cli.failures import HINTS, print_failure
+from refdesk.cli.error_report import HINTS, print_failure
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.search_results import format_hit, parse_hits
-from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
 from refdesk.config import Config
 from refdesk.errors import ERROR_META, UnknownTool

@@ -7,7 +7,7 @@ import os
 import sys
 from argparse import Namespace
 
-from refdesk.cli.settings import load_settings
+from refdesk.cli.load_config import load_settings
 from refdesk.config import list_ineffective_settings, require_support
 from refdesk.downstream.files.servers_file import load_servers
 

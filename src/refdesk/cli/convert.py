@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from refdesk.cli.inputs import SourceFailure, find_documents, is_url, open_file, parse_page_range
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message
 from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, Conversions, Export, open_conversions

@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from refdesk.cli.checks import callers, documents, installation, servers, services
+from refdesk.cli.checks import callers, check_documents, check_servers, installation, services
+from refdesk.cli.checks.check_names import CHECKS
 from refdesk.cli.checks.finding import CheckContext, Finding, fail
-from refdesk.cli.checks.names import CHECKS
 from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
 from refdesk.config import Config, find_config_file, load
 from refdesk.errors import ConfigError
@@ -31,8 +31,8 @@ LOCAL_CHECKS: LocalChecks = {
     "python": installation.check_python,
     "config": installation.check_config,
     "data": installation.check_data,
-    "engine": documents.check_engine,
-    "locks": documents.check_locks,
+    "engine": check_documents.check_engine,
+    "locks": check_documents.check_locks,
     "port": callers.check_port,
     "console": installation.check_console,
     "keys": callers.check_keys,
@@ -45,7 +45,7 @@ REMOTE_CHECKS: RemoteChecks = {
     "cache": services.check_cache,
     "r2r": services.check_r2r,
     "answers": services.check_answers,
-    "servers": servers.check_servers,
+    "servers": check_servers.check_servers,
 }
 """Asynchronous checks that call a service."""
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status

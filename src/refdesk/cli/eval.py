@@ -14,9 +14,9 @@ from typing import Any
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, UserId
 from refdesk.cli.evaluation import DEPTH, Query, QuerySet, RankedResult, Scores, average, read_queries, scores
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.search_results import parse_hits
-from refdesk.cli.settings import load_settings
 from refdesk.config import Config
 from refdesk.errors import CannotOpen, ToolFailure
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.settings import load_settings
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.setup.changes import FileChange, colour_diff, read_text
 from refdesk.cli.setup.clients import CLIENTS, Remote
 from refdesk.cli.terminal import detect_style, print_message

@@ -10,9 +10,9 @@ from argparse import Namespace
 from pathlib import Path
 
 from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.settings import load_settings
 from refdesk.cli.setup.changes import FileChange, colour_diff, confirm
 from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Remote
 from refdesk.cli.setup.desks import resolve_target

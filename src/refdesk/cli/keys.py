@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message, print_table, sanitize
 from refdesk.policy.key_admin import KeyRing, NotAKey
 from refdesk.policy.keys import FILE_NAME, KeyFile

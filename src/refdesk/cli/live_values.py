@@ -61,7 +61,7 @@ def _list_tools(words: Sequence[str]) -> Candidates:
 
 
 def _list_sources(words: Sequence[str]) -> Candidates:
-    from refdesk.cli.parser.documents import SETS
+    from refdesk.cli.parser.document_commands import SETS
 
     yield from ((name, "documentation set") for name in SETS)
     yield FILES, ""
@@ -72,7 +72,7 @@ def _make_fixed_lister(*words: str) -> Callable[[Sequence[str]], Candidates]:
 
 
 def _list_checks(words: Sequence[str]) -> Candidates:
-    from refdesk.cli.checks.names import CHECKS
+    from refdesk.cli.checks.check_names import CHECKS
 
     return CHECKS.items()
 

@@ -11,7 +11,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer
 from refdesk.cli.ask import print_answer
 from refdesk.cli.inputs import is_url, open_file, parse_page_range
-from refdesk.cli.settings import load_settings
+from refdesk.cli.load_config import load_settings
 from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, unheard
 

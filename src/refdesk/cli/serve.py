@@ -15,7 +15,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from refdesk.cli.settings import load_settings
+from refdesk.cli.load_config import load_settings
 from refdesk.config import Config, list_ineffective_settings, require_support
 from refdesk.errors import ConfigError, RefdeskError
 
@@ -66,7 +66,7 @@ def _serve_with_workers(config: Config) -> int:
 
 
 def _bind(config: Config) -> socket.socket:
-    from refdesk.inbound.serve import bind
+    from refdesk.inbound.http_server import bind
 
     return bind(config.server)
 
@@ -99,7 +99,7 @@ def _print_error(error: RefdeskError) -> None:
 
 async def _serve_http(config: Config, listener: socket.socket, state_key: bytes | None = None) -> None:
     from refdesk.app import open_desk
-    from refdesk.inbound.serve import serve_http, url_of
+    from refdesk.inbound.http_server import serve_http, url_of
 
     with closing(_open_log(config, config.logging.level)) as log:
         url = url_of(listener)

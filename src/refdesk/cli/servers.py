@@ -9,9 +9,9 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message, print_table, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.variables import SERVER_VARIABLE, is_secret_name

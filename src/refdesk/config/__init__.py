@@ -30,7 +30,7 @@ from refdesk.config.models import (
     SentryConfig,
     ServerConfig,
 )
-from refdesk.config.servers import DocsSource, McpServerConfig, ToolRules
+from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SETTINGS, Setting, list_settings
 from refdesk.config.types import MASK, Url
 from refdesk.config.unsupported import list_ineffective_settings, require_support

@@ -17,7 +17,7 @@ from refdesk.config.environment import read_environment
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.rules import check_rules
 from refdesk.config.server_entries import ServerEntries, read_entries
-from refdesk.config.servers import McpServerConfig, ToolRules
+from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.config.settings import SERVERS, SETTINGS, SettingValue, assign
 from refdesk.config.types import MASK, is_encodable, mask_url
 from refdesk.config.wording import Fault, describe_unknown_key, explain, quoted, suggest

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from refdesk.calls import DEFAULT_TENANT
 from refdesk.config import types
-from refdesk.config.servers import McpServerConfig, ToolRules
+from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.config.wording import format_value
 
 Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]

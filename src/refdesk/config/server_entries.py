@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from refdesk.config.other_clients import KNOWN, translate
 from refdesk.config.plain_files import read_plain_text
-from refdesk.config.servers import INTERNAL_FIELDS, DocsSource, McpServerConfig, ToolRules
+from refdesk.config.server_model import INTERNAL_FIELDS, DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SERVERS
 from refdesk.config.types import MASK, is_encodable
 from refdesk.config.variables import ServerExpander

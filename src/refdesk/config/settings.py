@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from refdesk.config.models import METADATA_FIELDS, ApiKey, Config
-from refdesk.config.servers import INTERNAL_FIELDS
+from refdesk.config.server_model import INTERNAL_FIELDS
 from refdesk.config.types import YEAR_SECONDS, Unit, Url
 from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from refdesk.calls import Call, Caller
 from refdesk.console.params import MetricsParams
-from refdesk.console.servers import Servers
+from refdesk.console.server_methods import Servers
 from refdesk.engines.base import Engine
 from refdesk.errors import DependencyError
-from refdesk.telemetry.history import INTERVAL_SECONDS, Calls, History, Sample
+from refdesk.telemetry.metric_history import INTERVAL_SECONDS, Calls, History, Sample
 
 VIEWER_TTL_SECONDS = 60.0
 """How long a page counts as open after its last metrics call. Documents are counted only while one is."""

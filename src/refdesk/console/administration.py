@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from refdesk.calls import Call
+from refdesk.console.error_wording import translate_argument_names
 from refdesk.console.params import NameParams, NewKeyParams, NoParams
-from refdesk.console.wording import translate_argument_names
 from refdesk.engines.base import Engine
 
 

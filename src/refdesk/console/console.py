@@ -10,11 +10,11 @@ from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
 from refdesk.console.assets import Assets, StaticFile
-from refdesk.console.documents import ConsoleDocuments
+from refdesk.console.document_methods import ConsoleDocuments
 from refdesk.console.feed import Feed, FeedSubscription
 from refdesk.console.params import NoParams
 from refdesk.console.rights import Rights
-from refdesk.console.servers import Servers
+from refdesk.console.server_methods import Servers
 
 Method = Callable[[Call], Awaitable[dict[str, Any]]]
 

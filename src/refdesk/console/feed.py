@@ -15,9 +15,9 @@ from typing import Any
 
 from refdesk.calls import CONSOLE, Caller, TenantId
 from refdesk.console.activity import Activity
-from refdesk.console.documents import list_shared_ids, serialize_status
+from refdesk.console.document_methods import list_shared_ids, serialize_status
 from refdesk.console.rights import Rights
-from refdesk.console.servers import Servers
+from refdesk.console.server_methods import Servers
 from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
 

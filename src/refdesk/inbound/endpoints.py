@@ -12,14 +12,14 @@ from refdesk.calls import CONSOLE, Call
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidArguments, Problem, ProtocolError
 from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.envelope import parse
 from refdesk.inbound.error_mapping import encode, http_status, log_unexpected, to_rpc_error
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.internal import InternalEndpoints
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.traces import enter_caller_trace
+from refdesk.inbound.trace_headers import enter_caller_trace
 from refdesk.version import __version__
 
 API = "/api/"

@@ -20,7 +20,7 @@ from refdesk.inbound.fast_path_2026 import ResultMetadata, status_for_code
 from refdesk.inbound.mcp import CACHE, SdkServer, log_client_info
 from refdesk.inbound.request_context import RequestContext
 from refdesk.inbound.server_requests import build_input_error
-from refdesk.inbound.traces import enter_caller_trace
+from refdesk.inbound.trace_headers import enter_caller_trace
 from refdesk.validation import invalid_arguments
 
 

@@ -41,15 +41,15 @@ from refdesk.inbound.asgi import (
     respond_json,
 )
 from refdesk.inbound.body import BodyReader
-from refdesk.inbound.console import EVENTS, ConsoleRoutes
-from refdesk.inbound.console import PAGES as CONSOLE_PAGES
+from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
+from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.disconnects import DisconnectMonitor, RequestCancelled
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
 from refdesk.inbound.envelope import RpcNotification, RpcRequest, parse, read_id, read_message
 from refdesk.inbound.error_mapping import encode_error
 from refdesk.inbound.fast_path import FastPath
 from refdesk.inbound.fast_path_2026 import VERSION as MODERN_VERSION
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.oauth import ProtectedResource, build_rejection
@@ -57,7 +57,7 @@ from refdesk.inbound.request_context import RequestContext
 from refdesk.inbound.sdk_routes import SdkRoutes
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.sse import StreamingClient, create_client
-from refdesk.inbound.traces import read_trace_headers
+from refdesk.inbound.trace_headers import read_trace_headers
 from refdesk.inbound.uploads import UPLOADS, Uploads
 
 MCP = "/mcp"

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refdesk.calls import ROLES, SERVICE, WINDOW_METHOD, Answer, Call, Caller, TenantId, UserId
 from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, ToolFailure
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.error_mapping import http_status, log_unexpected, to_rpc_error
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.traces import enter_caller_trace
+from refdesk.inbound.trace_headers import enter_caller_trace
 from refdesk.validation import invalid_arguments
 
 EXECUTE = "/internal/mcp/execute"

@@ -26,14 +26,14 @@ from starlette.requests import Request as HttpRequest
 
 from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
 from refdesk.errors import MethodNotFound, RefdeskError
+from refdesk.inbound.desk_interface import Services, downstream_hooks
 from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.error_mapping import log_unexpected, to_rpc_error
-from refdesk.inbound.interfaces import Services, downstream_hooks
 from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, NotificationHub
 from refdesk.inbound.request_context import CONTEXT_KEY, RequestContext
 from refdesk.inbound.sdk_client import SdkClient, get_connection
 from refdesk.inbound.server_requests import PendingRequests, build_input_error
-from refdesk.inbound.traces import enter_caller_trace
+from refdesk.inbound.trace_headers import enter_caller_trace
 from refdesk.validation import invalid_arguments
 from refdesk.version import __version__
 

@@ -23,10 +23,10 @@ from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, RefdeskError, TransportError
 from refdesk.inbound import fast_path_2026
 from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send, respond
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.disconnects import DisconnectWatcher, RequestCancelled
 from refdesk.inbound.envelope import MessageId, RpcMessage, RpcNotification, RpcRequest, RpcResponse
 from refdesk.inbound.event_store import ResumableSessionManager
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import METHODS, SdkServer
 from refdesk.inbound.request_context import CONTEXT_KEY, RequestContext
 

@@ -21,9 +21,9 @@ from pydantic import ValidationError
 
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.envelope import MessageId, RpcNotification, RpcRequest, parse, read_id, read_message
 from refdesk.inbound.error_mapping import encode_error
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.notifications import NotificationHub
 

@@ -12,10 +12,10 @@ from refdesk.calls import UPLOAD_METHOD, Call
 from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import Refused, StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.error_mapping import http_status
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.traces import enter_caller_trace
+from refdesk.inbound.trace_headers import enter_caller_trace
 
 UPLOADS = "/api/uploads"
 

@@ -22,7 +22,7 @@ from refdesk.resilience.limits import (
     compute_settlement,
     round_up_to_milliseconds,
 )
-from refdesk.resilience.redis import RedisAway, RedisLink
+from refdesk.resilience.redis_connection import RedisAway, RedisLink
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

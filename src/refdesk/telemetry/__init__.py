@@ -7,7 +7,7 @@ from refdesk.telemetry.extras import open_reports, open_spans
 from refdesk.telemetry.lines import Lines
 from refdesk.telemetry.log import LEVELS, Log
 from refdesk.telemetry.metrics import ConversionRecord, Metrics
-from refdesk.telemetry.secrets import iter_secrets
+from refdesk.telemetry.redaction import iter_secrets
 from refdesk.telemetry.spans import Spans, child_span
 from refdesk.telemetry.traces import (
     Trace,

@@ -26,11 +26,11 @@ from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.converted import ConvertedResources
-from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, shorten_all
+from refdesk.tools.file_sources import ConvertFile, Sources
+from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.paging import DEFAULT_TOKENS, FilePart
+from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, shorten_all
 from refdesk.tools.registry import Annotations, Registry, Tool
-from refdesk.tools.schema import Arguments, Result
-from refdesk.tools.sources import ConvertFile, Sources
 from refdesk.validation import shortened
 
 TOOLSET = "convert"

@@ -44,7 +44,7 @@ Entry = Mapping[str, Any] | ToolEntry
 """A list entry, or the tool that computes it for each call."""
 
 
-class Catalogue:
+class Dispatcher:
     """Answers calls from a registry; `page_size` limits a page of any list."""
 
     def __init__(self, registry: Registry, toolsets: Iterable[str], page_size: int) -> None:

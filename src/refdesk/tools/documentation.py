@@ -16,11 +16,11 @@ from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine,
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.federation import FederatedResults, Federation, ForeignHit, fuse_rankings
 from refdesk.tools.hits import format_provenance, make_excerpt, search_distinct
+from refdesk.tools.json_schema import Arguments
 from refdesk.tools.not_found import build_document_not_found
 from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 from refdesk.tools.resource_texts import fit_lines, format_document
-from refdesk.tools.schema import Arguments
 
 TOOLSET = "docs"
 ALL = "all"

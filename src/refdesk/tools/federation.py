@@ -14,7 +14,7 @@ from typing import Any
 
 from refdesk.cache import Cache, Key
 from refdesk.calls import Call, Caller, UserId
-from refdesk.config.servers import DocsSource
+from refdesk.config.server_model import DocsSource
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import Hit

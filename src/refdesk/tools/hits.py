@@ -11,8 +11,8 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import DocumentInfo, Engine, Hit, Search
-from refdesk.tools.outline import MAX_CHARACTERS, format_path
 from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, find_cut
+from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.validation import shortened
 
 EXTRA_HITS = 5

@@ -8,7 +8,7 @@ from typing import Any
 from refdesk.calls import Call, text_content
 from refdesk.engines.base import DocumentStatus, Engine, Listing
 from refdesk.tools.collection_scope import ALL, ScopeResolver
-from refdesk.tools.outline import MAX_CHARACTERS
+from refdesk.tools.previews import MAX_CHARACTERS
 from refdesk.tools.registry import Prompt, PromptArgument, Registry
 from refdesk.validation import shortened
 

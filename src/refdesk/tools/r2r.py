@@ -35,10 +35,10 @@ from refdesk.engines.base import (
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, ScopeResolver
 from refdesk.tools.hits import build_hit_metadata, get_default_tokens, make_excerpt, search_distinct, trim_hits
-from refdesk.tools.outline import MAX_CHARACTERS, format_path
+from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.paging import MaxTokens
+from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.tools.registry import Registry, Tool
-from refdesk.tools.schema import Arguments, Result
 from refdesk.validation import shortened
 
 TOOLSET = "r2r"

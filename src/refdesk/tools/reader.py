@@ -20,9 +20,9 @@ from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.interfaces import ToolEntry
-from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
+from refdesk.tools.json_schema import Arguments, Result
+from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
-from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
 from refdesk.validation import invalid_arguments, nearest_name, shortened
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.interfaces import Completion, DownstreamResources, PromptEntry, RegistryEntry, Resources, ToolEntry
-from refdesk.tools.schema import Arguments, Result, add_choices, build_schema
+from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema
 from refdesk.validation import invalid_arguments, shortened
 
 A = TypeVar("A", bound=Arguments)

@@ -18,9 +18,9 @@ from pydantic import Field
 from refdesk.calls import Call, Handler
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.interfaces import ToolEntry
+from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
-from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.tool_index import Embed, ToolDescription, ToolIndex, ToolVectors, describe_tool
 from refdesk.validation import nearest_name, shortened
 

@@ -21,7 +21,7 @@ from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import DocumentLookup
-from refdesk.tools.outline import format_path
+from refdesk.tools.previews import format_path
 from refdesk.validation import shortened
 
 RETRIES = 1

@@ -12,7 +12,7 @@ from tests.documents.blocks import EVERY_KIND, documents
 
 from refdesk.documents.convert.docling import convert, from_dict
 from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.docling import LANGUAGES, VERSION
+from refdesk.documents.docling_terms import LANGUAGES, VERSION
 from refdesk.documents.export.docling import to_dict, to_json
 from refdesk.documents.model import Document, Heading, ListItem, Paragraph, Place, Table
 from refdesk.errors import CannotConvert

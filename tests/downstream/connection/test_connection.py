@@ -12,7 +12,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.base import Message, NotTaken
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow

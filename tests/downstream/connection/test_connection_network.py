@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.errors import RefdeskError, ServerAway, ServerRefused
 from tests.downstream.connecting import call, run_connection
 from tests.downstream.loopback import Clock

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config.servers import McpServerConfig, ToolRules
+from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.fleet.exposure import (
     MAX_DEFINITION_BYTES,
     MAX_ENTRIES,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refdesk.config import DownstreamConfig
-from refdesk.config.servers import ToolRules
+from refdesk.config.server_model import ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.downstream.fleet.pins import Pins

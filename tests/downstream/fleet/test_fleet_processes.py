@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.config import DownstreamConfig
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.fleet.pins import Pins

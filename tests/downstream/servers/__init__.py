@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from refdesk.config.servers import McpServerConfig
+    from refdesk.config.server_model import McpServerConfig
 
 # This package is imported by the servers themselves, whose start must not wait for what only the tests need.
 
@@ -87,6 +87,6 @@ async def _run_server(*arguments: str) -> AsyncIterator[Running]:
 
 
 def _settings(**settings: Any) -> McpServerConfig:
-    from refdesk.config.servers import McpServerConfig
+    from refdesk.config.server_model import McpServerConfig
 
     return McpServerConfig(**settings)

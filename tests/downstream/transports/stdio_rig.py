@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.transports.base import Message
 from refdesk.downstream.transports.process import EndTimeouts

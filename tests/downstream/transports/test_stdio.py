@@ -12,7 +12,7 @@ from types import MappingProxyType
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.transports.stdio import MAX_LINES_PER_TURN, _Output, open_stdio
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense

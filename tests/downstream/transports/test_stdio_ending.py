@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from anyio.lowlevel import checkpoint
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.transports.process import EndTimeouts, ServerProcess
 from refdesk.downstream.transports.stdio import open_stdio

@@ -17,7 +17,7 @@ import pytest
 from websockets import Headers, Response, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.transports.websocket import TIMEOUTS, Timeouts, WebSocketTransport, open_websocket
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerTalksNonsense
 from tests.certificates import write_certificate

@@ -43,7 +43,7 @@ async def check_cache(context: CheckContext) -> Sequence[Finding]:
     settings = context.config.cache
     if "redis" not in (settings.type, context.config.rate_limits.type):
         return [ok("in memory")]
-    from refdesk.resilience.redis import open_redis
+    from refdesk.resilience.redis_connection import open_redis
 
     reasons: list[str] = []
     async with open_redis(settings.redis, changed=lambda state, reason: reasons.append(reason)) as link:

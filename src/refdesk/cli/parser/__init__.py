@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser import asking, documents, running, servers, setting_up
+from refdesk.cli.parser import asking, document_commands, running, server_commands, setting_up
 from refdesk.cli.parser.arguments import Misuse, Parser
 from refdesk.version import __version__
 
@@ -18,6 +18,6 @@ def build_parser() -> Parser:
     parser = Parser("refdesk", description=DESCRIPTION, epilog=EPILOGUE)
     parser.add_argument("--version", action="version", version=f"refdesk {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for subject in (running, documents, asking, servers, setting_up):
+    for subject in (running, document_commands, asking, server_commands, setting_up):
         subject.add_commands(commands)
     return parser

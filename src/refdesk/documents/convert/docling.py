@@ -9,7 +9,7 @@ import orjson
 
 from refdesk.documents.convert.grids import MAX_GRID_CELLS
 from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.docling import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
+from refdesk.documents.docling_terms import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.docling import (
+from refdesk.documents.docling_terms import (
     ANCHOR,
     LANGUAGE,
     NOTICE,

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from refdesk.downstream.client.client import Client
 from refdesk.downstream.client.handlers import (
     Handlers,
     OnChange,
@@ -18,6 +17,7 @@ from refdesk.downstream.client.handlers import (
     OnRoots,
     OnSampling,
 )
+from refdesk.downstream.client.mcp_client import Client
 from refdesk.downstream.client.targets import Target, find_target, read_defaults
 from refdesk.downstream.connection.connection import Status
 

@@ -30,8 +30,8 @@ from refdesk.errors import (
 )
 
 if TYPE_CHECKING:
-    from refdesk.downstream.client.client import Client
     from refdesk.downstream.client.handlers import OnProgress
+    from refdesk.downstream.client.mcp_client import Client
 
 MEGABYTE = 1024 * 1024
 MAX_FILE_BYTES = 100 * MEGABYTE

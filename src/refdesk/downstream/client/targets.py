@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from refdesk.config.environment import ENVIRONMENT, read_environment
 from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_entries import read_entries
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.config.wording import Fault, quoted
 from refdesk.errors import ConfigError
 

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.ephemeral import EphemeralSessions
 from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS
 from refdesk.downstream.connection.persistent import PersistentSession

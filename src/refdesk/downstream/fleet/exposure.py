@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.config.servers import McpServerConfig, ToolRules
+from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.sanitize import TooDeep, clean_definition, visible

@@ -18,15 +18,15 @@ from typing import Any, Protocol
 from anyio import CancelScope
 
 from refdesk.config import DownstreamConfig
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.catalogue import FleetCatalogue, assemble
 from refdesk.downstream.fleet.exposure import ExposureRules, Offer
 from refdesk.downstream.fleet.list_cache import ListCache
 from refdesk.downstream.fleet.list_refresh import COALESCE_SECONDS
 from refdesk.downstream.fleet.member import Member
 from refdesk.downstream.fleet.pins import Held, Pins
 from refdesk.downstream.fleet.resource_lookup import Read, ResourceOwners
+from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
 from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
 

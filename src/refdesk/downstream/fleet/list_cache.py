@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.config.types import mask_url
 from refdesk.downstream.fleet.names import append_hash, clean_name
 from refdesk.downstream.transports.base import Message

@@ -9,13 +9,13 @@ from typing import Any
 
 from anyio import CancelScope
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.catalogue import ServerSnapshot
 from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, filter_list
 from refdesk.downstream.fleet.list_cache import LIST_NAMES, ListCache, ListName, Lists
 from refdesk.downstream.fleet.list_refresh import ServerList
 from refdesk.downstream.fleet.pins import Held, Pins
+from refdesk.downstream.fleet.snapshot import ServerSnapshot
 from refdesk.errors import RefdeskError
 
 logger = logging.getLogger(__name__)

@@ -15,12 +15,12 @@ from typing import Any, cast
 
 import orjson
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.transports.base import Message, NotTaken, TransportListener
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
 from refdesk.downstream.transports.stderr import StderrReader
 from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
-from refdesk.telemetry.secrets import iter_secrets
+from refdesk.telemetry.redaction import iter_secrets
 
 EXIT_GRACE_SECONDS = 1.0
 """Time from the first sign of a server's exit until the connection is reported lost, to collect its last output and

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, PayloadTooBig
 from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.transports.base import Message, TransportListener
 from refdesk.downstream.transports.messages import deliver, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense

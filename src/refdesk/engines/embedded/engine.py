@@ -42,9 +42,9 @@ from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.store_pool import StorePool
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.history import SearchHistory
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
+from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
 

@@ -22,9 +22,9 @@ from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.pauses import PAUSES, Pauses
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.folders import translate_errors
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.queue import IngestTask, SourceContent
+from refdesk.engines.storage.tenant_folders import translate_errors
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
 

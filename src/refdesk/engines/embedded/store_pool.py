@@ -17,7 +17,7 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import SHARED, TenantInfo
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
-from refdesk.engines.storage.folders import (
+from refdesk.engines.storage.tenant_folders import (
     DATABASE,
     collect_tenant_info,
     list_new_tenants,

@@ -37,8 +37,8 @@ from refdesk.engines.embedded.vectors.manifest import MANIFEST
 from refdesk.engines.storage import records
 from refdesk.engines.storage.connections import ConnectionPool
 from refdesk.engines.storage.filters import Condition
-from refdesk.engines.storage.folders import DATABASE, translate_errors
 from refdesk.engines.storage.schema import read_schema
+from refdesk.engines.storage.tenant_folders import DATABASE, translate_errors
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3

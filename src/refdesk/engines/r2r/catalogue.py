@@ -22,7 +22,7 @@ from refdesk.engines.storage.rows import (
     fetch_dicts,
     transaction,
 )
-from refdesk.engines.storage.sources import make_document_id
+from refdesk.engines.storage.source_rows import make_document_id
 
 Database = sqlite3.Connection
 

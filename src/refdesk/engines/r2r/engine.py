@@ -50,8 +50,8 @@ from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.history import SearchHistory
 from refdesk.engines.storage.rows import sum_counts
+from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from refdesk.config import R2RConfig
 from refdesk.engines.r2r.auth import TokenSource
-from refdesk.engines.r2r.failures import is_r2r_error, make_rate_limit_error, make_refusal, make_server_error
+from refdesk.engines.r2r.http_errors import is_r2r_error, make_rate_limit_error, make_refusal, make_server_error
 from refdesk.engines.r2r.naming import is_uuid
 from refdesk.engines.r2r.schemas import make_unusable_error
 from refdesk.errors import R2RUnreachable

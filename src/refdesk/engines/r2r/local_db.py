@@ -20,14 +20,14 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.storage.connections import ConnectionPool
-from refdesk.engines.storage.folders import (
+from refdesk.engines.storage.schema import read_schema
+from refdesk.engines.storage.tenant_folders import (
     DATABASE,
     collect_tenant_info,
     list_new_tenants,
     tenant_folder_name,
     translate_errors,
 )
-from refdesk.engines.storage.schema import read_schema
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3001

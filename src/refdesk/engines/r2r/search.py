@@ -18,7 +18,7 @@ from refdesk.engines.r2r.read import decode_remote_chunk
 from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.rows import SHORT_DIGEST
-from refdesk.engines.storage.sources import make_document_id
+from refdesk.engines.storage.source_rows import make_document_id
 from refdesk.errors import InvalidArguments, Problem
 
 MAX_RESULTS = 1000

@@ -20,7 +20,7 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
 from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.engines.storage.rows import sha256_hex
-from refdesk.engines.storage.sources import decode_path, format_stamp
+from refdesk.engines.storage.source_rows import decode_path, format_stamp
 from refdesk.errors import CannotOpen, EngineError
 
 READ_SIZE = 1 << 20

@@ -35,7 +35,7 @@ from refdesk.engines.storage.rows import (
     parse_time,
     transaction,
 )
-from refdesk.engines.storage.sources import (
+from refdesk.engines.storage.source_rows import (
     SourceRow,
     decode_path,
     escape_invalid,

@@ -14,7 +14,7 @@ import pytest
 
 from refdesk.documents.convert.pdf import convert, ocr
 from refdesk.documents.convert.pdf.ocr import PageRecognizer, format_pages
-from refdesk.documents.convert.pdf.reading import PageContent, Word, read_page
+from refdesk.documents.convert.pdf.page_reader import PageContent, Word, read_page
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Document, Paragraph
 from refdesk.documents.sandbox import Limits, open_sandbox

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from refdesk.documents.convert.pdf.conversion import convert
+from refdesk.documents.convert.pdf.pipeline import convert
 
 __all__ = ["convert"]

@@ -11,7 +11,7 @@ from statistics import median
 from refdesk.documents.convert.pdf.layout import Line, enclose_boxes
 from refdesk.documents.convert.pdf.lists import parse_marker
 from refdesk.documents.convert.pdf.measures import LEAST_STEP
-from refdesk.documents.convert.pdf.reading import Word
+from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.tables import CAPTION, CellDraft, RowDraft, TableDraft
 from refdesk.documents.model import Box
 

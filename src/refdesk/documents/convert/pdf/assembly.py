@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refdesk.documents.convert.pdf.blocks import Draft, DraftBuilder
+from refdesk.documents.convert.pdf.block_drafts import Draft, DraftBuilder
 from refdesk.documents.convert.pdf.code import find_wrap_place, render_code
 from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.convert.pdf.measures import Measures
-from refdesk.documents.convert.pdf.reading import PageContent
+from refdesk.documents.convert.pdf.page_reader import PageContent
 from refdesk.documents.convert.pdf.tables import CAPTION, build_table
 from refdesk.documents.convert.pdf.text import Vocabulary, join_lines, learn_words
 from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Code, Heading, ListItem, Paragraph, Picture, Place

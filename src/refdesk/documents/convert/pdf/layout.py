@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from refdesk.documents.convert.pdf.fonts import Font
-from refdesk.documents.convert.pdf.reading import PageContent, Word
+from refdesk.documents.convert.pdf.page_reader import PageContent, Word
 from refdesk.documents.convert.pdf.tags import Tag, Tags
 from refdesk.documents.model import Box
 

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from refdesk.documents.convert.pdf.fonts import Font
-from refdesk.documents.convert.pdf.reading import PageContent, Word
+from refdesk.documents.convert.pdf.page_reader import PageContent, Word
 from refdesk.documents.model import Box
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from refdesk.documents.convert.pdf.layout import Line, group_rows
-from refdesk.documents.convert.pdf.reading import PageContent, Word
+from refdesk.documents.convert.pdf.page_reader import PageContent, Word
 from refdesk.documents.convert.pdf.tables import CellDraft, RowDraft, TableDraft
 
 TOUCH = 3.0

@@ -26,7 +26,7 @@ from refdesk.documents.convert.pdf.layout import Line, build_lines, find_common_
 from refdesk.documents.convert.pdf.measures import Measures, measure
 from refdesk.documents.convert.pdf.ocr import PageRecognizer
 from refdesk.documents.convert.pdf.outline import Bookmark
-from refdesk.documents.convert.pdf.reading import PageContent, read_page
+from refdesk.documents.convert.pdf.page_reader import PageContent, read_page
 
 SAMPLE_SPREAD = 6
 """Pages sampled across a document for its usual letter size; more change nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from refdesk.documents.convert.pdf.layout import Line, enclose_boxes, group_rows
-from refdesk.documents.convert.pdf.reading import Word
+from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.tags import CellTag, Tags
 from refdesk.documents.convert.pdf.text import Vocabulary, join_text
 from refdesk.documents.model import Box, Cell, Place, Table

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from refdesk.documents.convert.pdf.layout import Line
-from refdesk.documents.convert.pdf.reading import Word
+from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.model import Span, SpanKind
 
 WHOLE_WORD = 3

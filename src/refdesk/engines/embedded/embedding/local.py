@@ -21,7 +21,7 @@ from refdesk.engines.embedded.embedding.base import Vector, Vectors
 from refdesk.engines.embedded.embedding.onnx import ModelFolder, OnnxModel
 from refdesk.errors import CannotConvert, EngineError, RefdeskError
 
-JOBS = "refdesk.engines.embedded.embedding.jobs:run"
+JOBS = "refdesk.engines.embedded.embedding.embedding_job:run"
 
 BATCH = 16
 """Passages per job: about a second of work, which is how long a more urgent job waits."""

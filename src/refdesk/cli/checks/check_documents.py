@@ -12,8 +12,8 @@ from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
-from refdesk.engines.storage.folders import DATABASE
 from refdesk.engines.storage.records import read_last_change
+from refdesk.engines.storage.tenant_folders import DATABASE
 
 MAX_CHECKED_BYTES = 268_435_456
 """Largest database to run `quick_check` on. Larger ones take too long."""

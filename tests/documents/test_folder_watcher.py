@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refdesk.documents.watching import MAX_PAUSE_SECONDS, MAX_SETTLE_ATTEMPTS, MIN_PAUSE_SECONDS, changes
+from refdesk.documents.folder_watcher import MAX_PAUSE_SECONDS, MAX_SETTLE_ATTEMPTS, MIN_PAUSE_SECONDS, changes
 from refdesk.errors import CannotOpen
 
 pytestmark = pytest.mark.anyio

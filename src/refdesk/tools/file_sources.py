@@ -23,7 +23,7 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import CannotOpen, ClientCannot, InvalidArguments, MissingCapability, Problem
-from refdesk.tools.schema import Arguments
+from refdesk.tools.json_schema import Arguments
 from refdesk.validation import shortened
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 from anyio import to_thread
 
 from refdesk.calls import Call, TenantId
-from refdesk.console import reading
+from refdesk.console import reader_page
 from refdesk.console.params import DocumentsParams, IdParams, IdsParams, NewCollectionParams, NoParams, ReadParams
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
@@ -62,7 +62,7 @@ class ConsoleDocuments:
         contents: dict[str, Any] = {"pages": 0, "page_kind": "page", "outline": []}
         if packed is not None:
             with packed:
-                contents = await to_thread.run_sync(reading.describe_contents, packed)
+                contents = await to_thread.run_sync(reader_page.describe_contents, packed)
         shared = list_shared_ids(self._engine, tenant)
         return {"info": _serialize_info(info or status), **contents, "status": serialize_status(status, shared)}
 
@@ -73,7 +73,7 @@ class ConsoleDocuments:
         if packed is None:
             raise _build_not_found(params.id)
         with packed:
-            return await to_thread.run_sync(reading.read, packed, params)
+            return await to_thread.run_sync(reader_page.read, packed, params)
 
     async def create_collection(self, call: Call) -> dict[str, Any]:
         """Return the collection of a name, creating it if needed."""

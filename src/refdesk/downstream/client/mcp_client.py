@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from refdesk.config.servers import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.client.handlers import HandlerCallbacks, Handlers, OnProgress
 from refdesk.downstream.client.known_tools import Definition, ToolCache
 from refdesk.downstream.client.results import ToolResult

@@ -15,8 +15,8 @@ from sse_starlette.sse import AppStatus
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.access import build_access
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.http import HttpApp
-from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.notifications import NotificationHub
 from refdesk.inbound.oauth import ProtectedResource

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from refdesk.documents.model import Section
-from refdesk.tools.schema import Result
+from refdesk.tools.json_schema import Result
 from refdesk.validation import shortened
 
 MAX_CHARACTERS = 160

@@ -15,8 +15,8 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 import refdesk
-from refdesk.downstream.client.client import Client
 from refdesk.downstream.client.mapping import map_error
+from refdesk.downstream.client.mcp_client import Client
 from refdesk.errors import (
     BreakerOpen,
     ClientCannot,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.console.blocks import BlockSlice, serialize_blocks
+from refdesk.console.block_json import BlockSlice, serialize_blocks
 from refdesk.console.params import ReadParams
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Code, Section, Table

@@ -17,11 +17,11 @@ from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.errors import DependencyError, Forbidden, Refused, Unauthenticated
 from refdesk.inbound.access import Access
 from refdesk.inbound.asgi import Headers, Receive, Reject, Send, respond
+from refdesk.inbound.desk_interface import ConsolePages, ConsoleSubscription, Services
 from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.endpoints import respond_error
-from refdesk.inbound.interfaces import ConsolePages, ConsoleSubscription, Services
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.traces import enter_caller_trace
+from refdesk.inbound.trace_headers import enter_caller_trace
 
 PAGES = "/console"
 ACTIONS = "/api/console"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.console.documents import serialize_status
+from refdesk.console.document_methods import serialize_status
 from refdesk.engines.base import DocumentStatus
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring, get_refusal

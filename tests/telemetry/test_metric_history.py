@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.telemetry import Metrics
-from refdesk.telemetry.history import MAX_SAMPLES, Calls, History, quantile, resident_megabytes
+from refdesk.telemetry.metric_history import MAX_SAMPLES, Calls, History, quantile, resident_megabytes
 from refdesk.telemetry.metrics import BUCKETS
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from refdesk.config import RedisConfig
 from refdesk.config.types import Url
 from refdesk.errors import ConfigError, DependencyError
-from refdesk.resilience.redis import CONNECTIONS, RedisAway, RedisLink, open_redis
+from refdesk.resilience.redis_connection import CONNECTIONS, RedisAway, RedisLink, open_redis
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.waiting import PATIENCE_SECONDS
 

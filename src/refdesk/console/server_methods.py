@@ -12,9 +12,9 @@ from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.config import McpServerConfig
+from refdesk.console.error_wording import translate_argument_names
 from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams
 from refdesk.console.rights import CanReach, CanReachServer, Rights
-from refdesk.console.wording import translate_argument_names
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.fleet.approval import decide, difference, waiting
@@ -22,7 +22,7 @@ from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Held
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.telemetry.history import History
+from refdesk.telemetry.metric_history import History
 from refdesk.validation import nearest_name, shortened
 
 MAX_DESCRIPTION_LENGTH = 500

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refdesk.console.params import ReadParams
-from refdesk.console.reading import MAX_BLOCKS, MAX_CHARACTERS, MAX_OUTLINE_ENTRIES, describe_contents, read
+from refdesk.console.reader_page import MAX_BLOCKS, MAX_CHARACTERS, MAX_OUTLINE_ENTRIES, describe_contents, read
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_from_rows
 from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.errors import DocumentNotFound, InvalidArguments

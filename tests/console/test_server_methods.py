@@ -13,11 +13,11 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from refdesk.calls import ANONYMOUS, CONSOLE, Call
-from refdesk.console.servers import Servers
+from refdesk.console.server_methods import Servers
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import InvalidArguments
 from refdesk.policy.permissions import can_reach, can_reach_any
-from refdesk.telemetry.history import History
+from refdesk.telemetry.metric_history import History
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, get_refusal
 from tests.console.events import listening

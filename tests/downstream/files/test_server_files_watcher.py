@@ -20,6 +20,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.config import Config, McpServerConfig, load
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.files.server_files_watcher import MAX_SETTLE_CHECKS, ServerFilesWatcher
 from refdesk.downstream.files.servers_file import (
     ServerLog,
     ServersFile,
@@ -27,7 +28,6 @@ from refdesk.downstream.files.servers_file import (
     load_servers,
     read_last_lines,
 )
-from refdesk.downstream.files.watching import MAX_SETTLE_CHECKS, ServerFilesWatcher
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import iter_secrets

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from refdesk.tools.schema import Arguments, add_choices, build_schema
+from refdesk.tools.json_schema import Arguments, add_choices, build_schema
 from refdesk.validation import invalid_arguments
 
 

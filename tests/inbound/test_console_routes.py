@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from refdesk.inbound.console import POLICY, prefers_html
+from refdesk.inbound.console_routes import POLICY, prefers_html
 from tests.conftest import Serve
 from tests.servers import RunningServer
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from refdesk.console.blocks import (
+from refdesk.console.block_json import (
     MAX_ROWS,
     MAX_SPANS,
     MAX_TEXT_LENGTH,
