@@ -46,33 +46,32 @@ def is_participle(name: str) -> bool:
     return word.endswith("ed") and word not in VERBS_IN_ED
 
 
-def is_private_of_dependency(node: ast.AST, imported: set[str]) -> bool:
-    """Whether an expression reads a private attribute of an imported name; `os._exit` is documented."""
-    match node:
-        case ast.Attribute(value=ast.Name(id=owner), attr=attribute):
-            return owner in imported - {"os"} and attribute.startswith("_") and not attribute.startswith("__")
-    return False
+def find_private_definitions(tree: ast.Module) -> Iterator[str]:
+    """Yield the private names that a module defines: functions, classes, attributes, variables and parameters."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
 
 
-def list_private_uses(path: Path, tree: ast.Module) -> list[str]:
-    """List imports of private names, and private attributes of imported names, of other packages."""
-    imported: set[str] = set()
-    found: list[str] = []
+def list_private_uses(path: Path, tree: ast.Module, ours: set[str]) -> list[str]:
+    """List private modules, names and attributes that a module uses and that Refdesk doesn't define itself."""
+    found: list[tuple[int, str]] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            if node.module.partition(".")[0] == "refdesk":
-                continue
-            private = [part for part in node.module.split(".") if part.startswith("_") and part != "__future__"]
-            private += [alias.name for alias in node.names if alias.name.startswith("_")]
-            found += [f"{path.relative_to(ROOT)}:{node.lineno} {node.module} {name}" for name in private]
-            imported |= {alias.asname or alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            names = [alias for alias in node.names if not alias.name.startswith("refdesk")]
-            imported |= {alias.asname or alias.name.partition(".")[0] for alias in names}
-    for node in ast.walk(tree):
-        if is_private_of_dependency(node, imported):
-            found.append(f"{path.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}")  # type: ignore[attr-defined]
-    return found
+        match node:
+            case ast.ImportFrom(module=str(module), level=0, lineno=line) if not module.startswith("refdesk"):
+                names = [*module.split("."), *(alias.name for alias in node.names)]
+                found += [(line, f"{module} {name}") for name in names if is_private(name)]
+            case ast.Attribute(attr=name, lineno=line) if is_private(name) and name not in ours:
+                found.append((line, ast.unparse(node)))
+    return [f"{path.relative_to(ROOT)}:{line} {what}" for line, what in sorted(found)]
+
+
+def is_private(name: str) -> bool:
+    """Whether a name is private by convention. `os._exit` and `sys._getframe` are documented all the same."""
+    return name.startswith("_") and not name.startswith("__") and name not in {"_exit", "_getframe"}
 
 
 def measure() -> dict[str, list[str]]:
@@ -88,6 +87,7 @@ def measure() -> dict[str, list[str]]:
     for path in modules:
         if not path.stem.startswith("__"):
             stems[path.stem].append(str(path.relative_to(SOURCE)))
+    ours = {name for tree in modules.values() for name in find_private_definitions(tree)}
     return {
         "functions": [f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}" for path, node in functions],
         "participles": [
@@ -97,7 +97,7 @@ def measure() -> dict[str, list[str]]:
         ],
         "classes": [f"{name}: {', '.join(paths)}" for name, paths in classes.items() if len(paths) > 1],
         "modules": [f"{name}: {', '.join(paths)}" for name, paths in stems.items() if len(paths) > 1],
-        "private": [use for path, tree in modules.items() for use in list_private_uses(path, tree)],
+        "private": [use for path, tree in modules.items() for use in list_private_uses(path, tree, ours)],
     }
 
 

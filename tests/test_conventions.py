@@ -1,4 +1,4 @@
-"""Conventions of CONTRIBUTING that no linter checks: tests don't patch the code they test."""
+"""Conventions of CONTRIBUTING that no linter checks: names, and tests that don't patch the code they test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from benchmarks import code
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,3 +57,17 @@ def test_tests_do_not_patch_our_own_code() -> None:
         for line in find_patches(path.read_text("utf-8"))
     ]
     assert found == []
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, list[str]]:
+    return code.measure()
+
+
+def test_functions_are_not_named_by_participles(measured: dict[str, list[str]]) -> None:
+    assert len(measured["participles"]) < 0.02 * len(measured["functions"]), measured["participles"]
+
+
+def test_public_names_are_distinct(measured: dict[str, list[str]]) -> None:
+    assert len(measured["classes"]) <= 5, measured["classes"]
+    assert len(measured["modules"]) <= 15, measured["modules"]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
+from refdesk.cli.enqueue import Ingester, IngestOutcome
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.ingest import Ingester, IngestOutcome
 from refdesk.cli.inputs import MAX_FILES
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse

@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from refdesk.cli.enqueue import Ingester, IngestOutcome
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.ingest import Ingester, IngestOutcome
 from refdesk.cli.inputs import SourceFailure
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.sources import DocumentationSet
