@@ -52,6 +52,7 @@ class SearchHistory:
     def __init__(self, stores: HistoryStores) -> None:
         self._stores = stores
         self._pending: dict[TenantId, list[tuple[str, PastSearch]]] = defaultdict(list)
+        self._locks: dict[TenantId, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def add(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         """Queue a search to be written."""
@@ -100,12 +101,14 @@ class SearchHistory:
             raise failures[0]
 
     async def _flush_tenant(self, tenant: TenantId) -> None:
-        searches = self._pending.pop(tenant, [])
-        if not searches:
-            return
-        try:
-            store = await self._stores.get_or_create(tenant)
-            await store.run(lambda database: records.add_history(database, searches))
-        except DependencyError:
-            self._pending[tenant] = [*searches, *self._pending[tenant]][:MAX_PENDING]
-            raise
+        # The lock makes a reader wait for a write in progress, whose searches are no longer pending.
+        async with self._locks[tenant]:
+            searches = self._pending.pop(tenant, [])
+            if not searches:
+                return
+            try:
+                store = await self._stores.get_or_create(tenant)
+                await store.run(lambda database: records.add_history(database, searches))
+            except DependencyError:
+                self._pending[tenant] = [*searches, *self._pending[tenant]][:MAX_PENDING]
+                raise
