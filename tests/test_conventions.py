@@ -37,7 +37,7 @@ def find_patches(source: str) -> Iterator[int]:
         "monkeypatch.setattr('refdesk.cache.LIMIT', 1)",
         "from refdesk import cache\nmonkeypatch.setattr(cache, 'LIMIT', 1)",
         "import refdesk.cache\nmonkeypatch.setattr(refdesk.cache, 'LIMIT', 1)",
-        "from refdesk.cache import shared as store\nmonkeypatch.setattr(store.Store, 'get', None)",
+        "from refdesk.cache import redis as store\nmonkeypatch.setattr(store.Store, 'get', None)",
     ],
 )
 def test_a_patch_of_our_own_code_is_found(patch: str) -> None:

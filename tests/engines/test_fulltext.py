@@ -227,13 +227,13 @@ def test_many_small_commits_leave_few_segments(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from refdesk.engines.embedded.fulltext import Entry, FullTextWriter
+from refdesk.engines.embedded.fulltext import IndexEntry, FullTextWriter
 
 writer = FullTextWriter(Path(sys.argv[1]))
 for mark in range(writer.mark + 1, writer.mark + 10_000):
     # Every document is written again and again, so that what is doubled would be seen.
     document = mark % 5 + 1
-    writer.replace(document, [Entry(mark * 10 + part, document, 1, "", (), f"word m{mark}") for part in (1, 2)])
+    writer.replace(document, [IndexEntry(mark * 10 + part, document, 1, "", (), f"word m{mark}") for part in (1, 2)])
     writer.commit(mark)
     print(mark, flush=True)
 """

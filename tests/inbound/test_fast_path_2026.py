@@ -1,4 +1,4 @@
-"""Requests of the newest revision get the same answer from the plain lane and from the SDK, to the letter."""
+"""Requests of the newest revision get identical answers from the fast path and from the SDK."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.servers import RunningServer
+from refdesk.calls import Call
+from refdesk.tools.registry import Tool
+from tests.servers import NoArguments, RunningServer
 
 pytestmark = pytest.mark.anyio
 
@@ -101,3 +103,19 @@ async def test_a_name_that_does_not_fit_a_header_is_understood_encoded(server: R
     encoded = "=?base64?dGVjaGRvYzovL3JlZmRlc2svw7xuw69jb2RlLm1k?="
     answer = await post(server, "resources/read", {"uri": uri}, **{"mcp-name": encoded})
     assert answer.json()["error"]["data"]["type"] == "UnknownResource"
+
+
+async def test_state_in_a_result_is_sealed_and_opened_in_the_next_round(server: RunningServer) -> None:
+    async def remember(arguments: NoArguments, call: Call) -> dict[str, Any]:
+        if (state := call.params.get("requestState")) is not None:
+            return {"content": [{"type": "text", "text": state}]}
+        request = {"method": "elicitation/create", "params": {"message": "Go on?", "requestedSchema": {}}}
+        return {"resultType": "input_required", "inputRequests": {"go": request}, "requestState": "first round"}
+
+    server.desk.registry.add_tool(Tool("remember", "Remember", "Asks once.", "docs", NoArguments, remember))
+    call = {"name": "remember", "arguments": {}}
+    sealed = (await post(server, "tools/call", call)).json()["result"]["requestState"]
+    assert "first round" not in sealed
+    given = {"go": {"action": "accept", "content": {}}}
+    again = await post(server, "tools/call", {**call, "requestState": sealed, "inputResponses": given})
+    assert again.json()["result"]["content"][0]["text"] == "first round"

@@ -47,8 +47,8 @@ async def test_an_endpoint_that_fails_is_left_alone_and_that_is_told_everywhere(
     async with serve(answers__api_url=NOBODY) as server:
         assert (await checks(server))["answers"]["state"] == "closed"
         assert 'refdesk_breaker_state{dependency="answers"} 0.0' in await metrics(server)
-        pending_requests = [f"How do I require API keys, asked for the {number}th time?" for number in range(6)]
-        answers = [await call(server, "r2r_rag_query", question=question) for question in pending_requests]
+        questions = [f"How do I require API keys, asked for the {number}th time?" for number in range(6)]
+        answers = [await call(server, "r2r_rag_query", question=question) for question in questions]
         assert [answer["error"]["code"] for answer in answers] == [-32001] * 5 + [-32003]
         assert 0 < answers[-1]["error"]["data"]["retry_after"] <= 30
         ready = await server.http.get("/ready")

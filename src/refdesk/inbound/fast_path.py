@@ -17,7 +17,7 @@ from refdesk.calls import SILENT, Call, Client, Handler, InputRequired
 from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.error_mapping import encode_error, encode_result, log_unexpected, to_rpc_error
 from refdesk.inbound.fast_path_2026 import ResultMetadata, status_for_code
-from refdesk.inbound.mcp import CACHE, SdkServer, log_client_info
+from refdesk.inbound.mcp import CACHE, SdkServer, build_input_required, log_client_info
 from refdesk.inbound.request_context import RequestContext
 from refdesk.inbound.server_requests import build_input_error
 from refdesk.inbound.trace_headers import enter_caller_trace
@@ -59,8 +59,12 @@ class FastPath:
             except InputRequired as requested:
                 if not modern:
                     raise build_input_error(requested) from None
-                result = await self._server.seal_input_required(request, context, requested)
-            return 200, encode_result(request.id, self._add_metadata(request.method, result) if modern else result)
+                result = build_input_required(requested)
+            if modern:
+                if "requestState" in result:
+                    result = await self._server.seal_state(request, context, result)
+                result = self._add_metadata(request.method, result)
+            return 200, encode_result(request.id, result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             log_unexpected(error, context.trace_id)
             status = status_for_code(to_rpc_error(error).code) if modern else 200

@@ -118,10 +118,8 @@ class SdkServer(Server[Any]):
         others = self._downstream.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
 
-    async def seal_input_required(
-        self, request: RpcRequest, context: RequestContext, input_required: InputRequired
-    ) -> dict[str, Any]:
-        """Return an `input_required` result whose state is sealed for the SDK to open in the next request."""
+    async def seal_state(self, request: RpcRequest, context: RequestContext, result: dict[str, Any]) -> dict[str, Any]:
+        """Return an `input_required` result with its state sealed, for the SDK to open in the next request."""
         ctx = ServerRequestContext(
             session=None,  # type: ignore[arg-type]  # not looked at where there is nothing to be sent
             lifespan_context=None,
@@ -132,7 +130,7 @@ class SdkServer(Server[Any]):
         )
 
         async def end(_: Context) -> HandlerResult:
-            return _build_input_required(input_required)
+            return result
 
         # The boundary returns the result of `end` with its state sealed.
         return cast("dict[str, Any]", await self._boundary(ctx, end))
@@ -163,7 +161,7 @@ class SdkServer(Server[Any]):
         except InputRequired as input_required:
             if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 raise build_input_error(input_required) from None
-            return _build_input_required(input_required)
+            return build_input_required(input_required)
         except (RefdeskError, MCPError, ValidationError):
             raise
         except Exception as error:
@@ -266,7 +264,7 @@ class SdkServer(Server[Any]):
         return types.EmptyResult()
 
 
-def _build_input_required(input_required: InputRequired) -> dict[str, Any]:
+def build_input_required(input_required: InputRequired) -> dict[str, Any]:
     """Build an `input_required` result."""
     result: dict[str, Any] = {"resultType": "input_required"}
     if input_required.requests:
