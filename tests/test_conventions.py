@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmarks import code
+
+import source_metrics
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,7 +62,7 @@ def test_tests_do_not_patch_our_own_code() -> None:
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, list[str]]:
-    return code.measure()
+    return source_metrics.measure()
 
 
 def test_functions_are_not_named_by_participles(measured: dict[str, list[str]]) -> None:

@@ -1,6 +1,6 @@
 """Measures names, lengths and duplicates in the source code.
 
-python benchmarks/code.py [--list participles|classes|modules|private]
+python benchmarks/source_metrics.py [--list participles|classes|modules|private]
 """
 
 from __future__ import annotations

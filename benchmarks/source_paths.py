@@ -1,6 +1,6 @@
 """Lists the source files that a search, an ingested document and a forwarded call pass through.
 
-    python benchmarks/code_paths.py
+    python benchmarks/source_paths.py
 
 Starts a server in this process, makes each call twice, and traces the second time.
 """
