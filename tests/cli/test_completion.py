@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.completion import list_completions
 from tests import forked
+from tests.programs import find_program
 
 
 @pytest.fixture
@@ -88,9 +88,7 @@ def test_the_script_can_be_had_as_json(capsys: pytest.CaptureFixture[str]) -> No
 
 def shell(name: str, script: str, desk: Path) -> str:
     """Run a script in a real shell, where `refdesk` is this one."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed")
+    path = find_program(name)
     (desk / "bin").mkdir()
     program = desk / "bin" / "refdesk"
     program.write_text(f'#!/bin/sh\nexec {" ".join(forked.refdesk())} "$@"\n')

@@ -21,7 +21,6 @@ from refdesk.errors import CannotConvert, CannotOpen, ServerRefused, UnknownTool
 from tests.clients.npm import CACHE, Packages, Unavailable, suitable_node
 from tests.conftest import Serve
 from tests.processes import BY_WORDS, REFDESK, children
-from tests.programs import find_program
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -147,8 +146,6 @@ RECORDING = HERE / "servers" / "recording.py"
 async def everything() -> list[str]:
     """The command that starts it, without the way to it."""
     packages = Packages(HERE / "node", CACHE / "servers")
-    if not packages.are_installed():
-        find_program("npm")
     try:
         await packages.install()
         node = await suitable_node(Packages(HERE.parent / "clients" / "node", CACHE / "clients"))
