@@ -102,10 +102,10 @@ class RedisServer:
 
     def command(self, *words: str) -> bytes:
         """The first line of the reply to a command, on a connection of its own."""
-        with self._connected() as connection:
+        with self._connect() as connection:
             return _send(connection, *words).makefile("rb").readline().rstrip()
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
 
 

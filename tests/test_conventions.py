@@ -61,14 +61,14 @@ def test_tests_do_not_patch_our_own_code() -> None:
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict[str, list[str]]:
+def metrics() -> dict[str, list[str]]:
     return source_metrics.measure()
 
 
-def test_functions_are_not_named_by_participles(measured: dict[str, list[str]]) -> None:
-    assert len(measured["participles"]) < 0.02 * len(measured["functions"]), measured["participles"]
+def test_functions_are_not_named_by_participles(metrics: dict[str, list[str]]) -> None:
+    assert len(metrics["participles"]) < 0.02 * len(metrics["functions"]), metrics["participles"]
 
 
-def test_public_names_are_distinct(measured: dict[str, list[str]]) -> None:
-    assert len(measured["classes"]) <= 5, measured["classes"]
-    assert len(measured["modules"]) <= 15, measured["modules"]
+def test_public_names_are_distinct(metrics: dict[str, list[str]]) -> None:
+    assert len(metrics["classes"]) <= 5, metrics["classes"]
+    assert len(metrics["modules"]) <= 15, metrics["modules"]

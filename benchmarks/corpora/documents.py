@@ -17,7 +17,7 @@ from pathlib import Path
 from quality.sources import ROOT, NotToBeHad, unpacked
 from refdesk.documents.convert import convert
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument, pack
-from refdesk.engines.embedded.document_blobs import compressed
+from refdesk.engines.embedded.document_blobs import compress
 from refdesk.errors import CannotConvert
 
 CACHE = ROOT / ".cache" / "search-corpus"
@@ -154,4 +154,4 @@ def _pack(page: str) -> Packed | None:
     packed = pack(document, "html")
     with PackedDocument.of(packed) as shelf:
         chunks = shelf.about.chunks
-    return Packed(package, name, document.digest, len(data), chunks, compressed(packed))
+    return Packed(package, name, document.digest, len(data), chunks, compress(packed))

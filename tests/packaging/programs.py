@@ -53,13 +53,13 @@ async def run_uv(*arguments: str | Path, **more: str) -> Ended:
     try:
         ended = await run(uv(), *arguments, cwd=ROOT, env=env, seconds=INSTALL_SECONDS)
     except TimeoutError:
-        raise _failed(f"uv {arguments[0]} did not end within {INSTALL_SECONDS} seconds") from None
+        raise _build_unavailable(f"uv {arguments[0]} did not end within {INSTALL_SECONDS} seconds") from None
     if ended.code != 0:
-        raise _failed(f"uv {arguments[0]} failed with code {ended.code}: {ended.err}")
+        raise _build_unavailable(f"uv {arguments[0]} failed with code {ended.code}: {ended.err}")
     return ended
 
 
-def _failed(output: str) -> Unavailable:
+def _build_unavailable(output: str) -> Unavailable:
     """Keep what uv said, and return the reason for skipping, which is the same for all tests."""
     CACHE.mkdir(exist_ok=True)
     (CACHE / "packaging.log").write_text(output)

@@ -57,7 +57,7 @@ def _make_chunk_row(document: int, ordinal: int, chunk: Chunk, title: str, model
             chunk.text, hash)  # fmt: skip
 
 
-def compressed(packed: bytes) -> bytes:
+def compress(packed: bytes) -> bytes:
     """Compress a packed document for storage."""
     return zlib.compress(packed, COMPRESSION)
 

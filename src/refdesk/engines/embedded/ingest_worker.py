@@ -197,7 +197,7 @@ class IngestWorker:
 
         def save(database: sqlite3.Connection) -> None:
             with PackedDocument.of(packed) as opened:
-                document_blobs.keep(database, task, content, document_blobs.compressed(packed), opened)
+                document_blobs.keep(database, task, content, document_blobs.compress(packed), opened)
 
         await self._run_sql(save)
         self._metrics.documents.labels("indexed").inc()

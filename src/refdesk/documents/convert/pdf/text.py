@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
 
 from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.convert.pdf.page_reader import Word
@@ -122,8 +121,3 @@ def _choose_joint(before: str, after: str, vocabulary: Vocabulary) -> str:
 def normalize_letters(text: str) -> str:
     """Return the letters and digits in lower case, for comparison."""
     return "".join(filter(str.isalnum, text.casefold()))
-
-
-def words_of(lines: Iterable[Line]) -> Iterable[Word]:
-    """Yield all words in order."""
-    return chain.from_iterable(line.words for line in lines)
