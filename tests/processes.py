@@ -20,6 +20,8 @@ from typing import Any
 
 import httpx2
 
+from tests.forked import ForkedProcess, start_refdesk
+
 REFDESK = [sys.executable, "-m", "refdesk"]
 
 BY_WORDS = {"REFDESK__EMBEDDING__SOURCE": "none"}
@@ -48,7 +50,7 @@ def children() -> set[str]:
 class Server:
     """A `refdesk serve` that is up."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProcess | asyncio.subprocess.Process
     url: str = ""
     log: list[dict[str, Any]] = field(default_factory=list)
 
@@ -78,16 +80,21 @@ class Server:
 
 
 @asynccontextmanager
-async def started_server(folder: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
+async def started_server(folder: Path, *arguments: str, fork: bool = True, **more: str) -> AsyncIterator[Server]:
     """`refdesk serve` on a free port, with more arguments and environment; killed at the end if it still runs.
 
-    It has no embedding model and shares its manual's index with the others, unless the environment says otherwise.
+    It has no embedding model and shares its manual's index with the others, unless the environment says otherwise. It
+    runs in a fork unless told: one with several workers needs a process of its own, because Prometheus' client decides
+    when it is imported whether it counts for several processes.
     """
-    shared = BY_WORDS | {"XDG_CACHE_HOME": str(_shared_cache())}
-    process = await asyncio.create_subprocess_exec(
-        *REFDESK, "serve", "--port", "0", "--data", str(folder / "data"), *arguments,
-        env=environment(folder, **(shared | more)), cwd=folder, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    command = ["serve", "--port", "0", "--data", str(folder / "data"), *arguments]
+    env = environment(folder, **(BY_WORDS | {"XDG_CACHE_HOME": str(_shared_cache())} | more))
+    process: ForkedProcess | asyncio.subprocess.Process
+    if fork:
+        process = await start_refdesk(*command, cwd=folder, env=env)
+    else:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*REFDESK, *command, cwd=folder, env=env, stderr=pipe)
     assert process.stderr is not None
     server, ready = Server(process), asyncio.Event()
     # Read all the time: a server whose log nobody takes in would stop to write it.

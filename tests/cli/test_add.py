@@ -18,7 +18,7 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.sources import parse_metadata
 from tests import forked
-from tests.processes import BY_WORDS, REFDESK, Ended, environment, started_server
+from tests.processes import BY_WORDS, Ended, environment, started_server
 from tests.processes import run as run_program
 
 
@@ -167,7 +167,7 @@ async def test_a_server_brings_in_what_the_command_queues(tmp_path: Path) -> Non
 async def test_a_watched_folder_is_kept_in_step_until_the_command_is_interrupted(tmp_path: Path) -> None:
     place = folder(tmp_path, tea="# Tea\n\nSteep oolong.")
     process = await asyncio.create_subprocess_exec(
-        *REFDESK, "add", "handbook", "--watch", "--json",
+        *forked.refdesk(), "add", "handbook", "--watch", "--json",
         cwd=tmp_path, env=environment(tmp_path, REFDESK_DATA=str(tmp_path / "data"), **BY_WORDS),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -15,7 +15,8 @@ import pytest
 from refdesk.calls import Caller
 from refdesk.cli import main
 from refdesk.policy.keys import KeyFile, Keys, digest
-from tests.processes import REFDESK, environment, started_server
+from tests import forked
+from tests.processes import environment, started_server
 from tests.processes import run as run_program
 from tests.waiting import eventually
 
@@ -160,11 +161,11 @@ def test_a_broken_file_is_named_and_not_written_over(run: Run, tmp_path: Path) -
 async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(tmp_path: Path) -> None:
     """Two processes that serve, and a third that makes the key."""
     folder, file = tmp_path / "data", KeyFile(tmp_path / "data" / "keys.json")
-    command = (*REFDESK, "keys", "make", "first", "--data", str(folder))
+    command = (*forked.refdesk(), "keys", "make", "first", "--data", str(folder))
     made = await run_program(*command, cwd=tmp_path, env=environment(tmp_path), seconds=60)
     assert made.code == 0, made.err
     async with (
-        started_server(tmp_path, "--workers", "2", MCP_AUTH_REQUIRED="true") as server,
+        started_server(tmp_path, "--workers", "2", fork=False, MCP_AUTH_REQUIRED="true") as server,
         httpx2.AsyncClient(base_url=server.url, verify=False, timeout=30) as http,
     ):
         headers = {"x-api-key": made.out.strip(), "connection": "close"}

@@ -13,8 +13,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import TextContent
 
+from tests import forked
 from tests.documents.web import answer, running_web
-from tests.processes import BY_WORDS, REFDESK, environment, started_server
+from tests.processes import BY_WORDS, environment, started_server
 from tests.real_files import FILES, PDF, REAL_FILES, RealFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -42,7 +43,7 @@ async def client(
         ):
             yield client
         return
-    program, *arguments = REFDESK
+    program, *arguments = forked.refdesk()
     target = StdioServerParameters(
         command=program,
         args=[*arguments, "serve", "--stdio", "--data", str(folder / "data")],

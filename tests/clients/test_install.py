@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.clients.conftest import Node, installed_client
-from tests.processes import REFDESK, Ended, Server, environment, run
+from tests.processes import Ended, Server, environment, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -34,7 +35,7 @@ class Home:
     async def refdesk(self, *words: str) -> Ended:
         """Run a command of ours; it has to succeed."""
         env = environment(self.folder, REFDESK_DATA=str(self.folder / "data"), REFDESK__EMBEDDING__SOURCE="none")
-        ended = await run(*REFDESK, *words, cwd=self.folder, env=env, seconds=60)
+        ended = await run(*forked.refdesk(), *words, cwd=self.folder, env=env, seconds=60)
         assert ended.code == 0, f"{ended.out}\n{ended.err}"
         return ended
 

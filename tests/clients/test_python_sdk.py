@@ -9,7 +9,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
-from tests.processes import BY_WORDS, REFDESK, Server, environment
+from tests import forked
+from tests.processes import BY_WORDS, Server, environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -33,7 +34,7 @@ async def client(
 
 
 def over_stdio(folder: Path) -> StdioServerParameters:
-    program, *arguments = REFDESK
+    program, *arguments = forked.refdesk()
     return StdioServerParameters(
         command=program,
         args=[*arguments, "serve", "--stdio", "--data", str(folder / "data")],

@@ -10,7 +10,7 @@ from tests.docs.blocks import Block
 from tests.docs.given import furnish, leave_behind
 from tests.docs.not_run import INTERNET, MISSING, PROGRAMS, REASONS, SCRIPTS, check, options_of_inline, why
 from tests.docs.shown import difference
-from tests.docs.workplace import Workplace, forks
+from tests.docs.workplace import Workplace
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,9 @@ def test_options_in_running_text_are_looked_at() -> None:
 async def test_a_command_that_fails_is_noted_and_one_that_cannot_be_run_is_not_run(tmp_path: Path) -> None:
     text = ".venv/bin/refdesk read nothing.pdf\nrefdesk --version\ndocker ps\nfalse\n"
     block = Block(page="page.md", line=1, language="sh", title="", remark="", text=text, heading="")
-    async with forks(tmp_path) as path:
-        place = Workplace(tmp_path / "refdesk", path, tmp_path)
-        place.prepare()
-        outcome = await place.run([block])
+    place = Workplace(tmp_path / "refdesk", tmp_path)
+    place.prepare()
+    outcome = await place.run([block])
     assert outcome.not_run == [["docker", "ps"]]
     assert outcome.printed[0].startswith("refdesk 0")
     assert [failure.partition(": ")[2] for failure in outcome.failed] == [".venv/bin/refdesk read nothing.pdf", "false"]
@@ -96,7 +95,7 @@ async def test_a_command_that_fails_is_noted_and_one_that_cannot_be_run_is_not_r
 async def test_commands_after_a_missing_program_find_its_files(tmp_path: Path) -> None:
     text = "unzip -q a.zip\nwget https://docs.example.com/\ncat scifact/corpus.jsonl site/docs.example.com/*\n"
     block = Block(page="page.md", line=1, language="sh", title="", remark="", text=text, heading="")
-    place = Workplace(tmp_path / "refdesk", tmp_path, tmp_path, site=1, find=lambda name: None)
+    place = Workplace(tmp_path / "refdesk", tmp_path, site=1, find=lambda name: None)
     place.prepare()
     furnish(place.folder, place.home)
     leave_behind(place.folder, place.home, 1, find=place.find)

@@ -23,7 +23,7 @@ from tests.docs.shown import difference
 from tests.docs.sites import running_site
 from tests.docs.standins import install_what_npx_starts
 from tests.docs.tally import ONLY_CHECKED, TALLY
-from tests.docs.workplace import Outcome, Workplace, forks
+from tests.docs.workplace import Outcome, Workplace
 from tests.documents.web import Web
 from tests.programs import find_program
 
@@ -40,13 +40,6 @@ NOT_COMPARED = {"is from another set-up", "is an excerpt of a longer run", "is w
 
 PAGES = [page for page in pages() if page not in ELSEWHERE]
 COMMANDS = [page for page in PAGES if any(block.is_shell or block.language == "python" for block in blocks_of(page))]
-
-
-@pytest.fixture(scope="module")
-async def forking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
-    """One process for the commands of all pages."""
-    async with forks(tmp_path_factory.mktemp("forks")) as path:
-        yield path
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +75,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.timeout(300)  # the first page waits for the checkout to be set up
 @pytest.mark.parametrize("page", COMMANDS)
 async def test_the_commands_of_a_page_work(
-    page: str, forking: Path, shared: Path, site: Web, checkout: Path | None, npx: str, tmp_path: Path
+    page: str, shared: Path, site: Web, checkout: Path | None, npx: str, tmp_path: Path
 ) -> None:
     if npx and page in SERVED_BY_NPX:
         pytest.skip(npx)
-    place = Workplace(tmp_path / "refdesk", forking, shared, site.port, checkout)
+    place = Workplace(tmp_path / "refdesk", shared, site.port, checkout)
     place.prepare()
     furnish(place.folder, place.home)
     leave_behind(place.folder, place.home, site.port)

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +18,14 @@ import httpx2
 from platformdirs import user_cache_path
 
 from tests.clients.npm import CACHE
-from tests.docs import forking, standins
+from tests.docs import standins
 from tests.docs.blocks import ROOT, Block
 from tests.docs.checkout import for_packages
 from tests.docs.given import SUBSTITUTES
 from tests.docs.not_run import OPTIONAL, PACKAGES, PROGRAMS, SCRIPTS
 from tests.docs.sites import ADDRESSES
 from tests.docs.standins import END_OF_RECORD, STAND_IN
+from tests.forked import CLIENT, fork_server
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 SECONDS = 240.0
@@ -58,7 +59,6 @@ class Workplace:
     """The folder in which the commands of a page are run."""
 
     folder: Path
-    forks: Path
     shared: Path
     site: int = 0
     checkout: Path | None = None
@@ -77,7 +77,7 @@ class Workplace:
         """Make the folder, the home, and what stands in the place of programs."""
         for folder in (self.home, self.here / "stand-in/scripts", self.here / "bin", self.folder / ".venv/bin"):
             folder.mkdir(parents=True)
-        (self.here / "client.py").write_text(forking.CLIENT, "utf-8")
+        (self.here / "client.py").symlink_to(CLIENT)
         (self.here / "attending.py").symlink_to(Path(__file__).with_name("attending.py"))
         for name in [*PROGRAMS, "refdesk", "curl", "python", "python3"]:
             _script(self.here / "stand-in" / name, STAND_IN)
@@ -132,7 +132,7 @@ class Workplace:
             "REFDESK__EMBEDDING__WORKERS": "1",  # documents are few, and a worker costs a second to start
             "REFDESK__CONVERT__WORKERS": "1",
             "REFDESK__CONVERT__ALLOW_NETWORKS": "127.0.0.0/8",  # the site that stands for the Internet is there
-            "REFDESK_FORKS": str(self.forks),
+            "REFDESK_FORKS": str(fork_server()),
             "DESK_SITE": str(self.site),
             "DESK_SYSTEM": str(self.home / "system"),
             "DESK_SHARED": str(self.shared),
@@ -249,18 +249,3 @@ class Workplace:
 def _script(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
     path.chmod(0o755)
-
-
-@asynccontextmanager
-async def forks(folder: Path) -> AsyncIterator[Path]:
-    """The process whose forks run the commands, on a socket."""
-    path = folder / "forks"
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.docs.forking", str(path), cwd=ROOT)
-    try:
-        await eventually(lambda: path.exists() or process.returncode is not None)
-        assert process.returncode is None, "it has ended"
-        yield path
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()

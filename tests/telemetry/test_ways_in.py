@@ -15,7 +15,8 @@ from refdesk.calls import Call
 from refdesk.config import load
 from refdesk.telemetry import current_trace_id, outgoing_headers
 from refdesk.tools.registry import Tool
-from tests.processes import BY_WORDS, REFDESK, environment
+from tests import forked
+from tests.processes import BY_WORDS, environment
 from tests.servers import NoArguments, RunningServer, running_server
 
 pytestmark = pytest.mark.anyio
@@ -125,7 +126,7 @@ async def test_a_client_on_standard_input_names_its_trace_in_meta(tmp_path: Path
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": {"traceparent": META}}},
     ]
     ended = await anyio.run_process(
-        [*REFDESK, "serve", "--stdio", "--data", str(tmp_path / "data")],
+        [*forked.refdesk(), "serve", "--stdio", "--data", str(tmp_path / "data")],
         input="".join(json.dumps(line) + "\n" for line in lines).encode(),
         env=environment(tmp_path, REFDESK__LOGGING__LEVEL="info", **BY_WORDS),
         cwd=tmp_path,

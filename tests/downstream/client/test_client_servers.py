@@ -18,9 +18,10 @@ import pytest
 import refdesk
 from refdesk.downstream.client.mapping import map_error
 from refdesk.errors import CannotConvert, CannotOpen, ServerRefused, UnknownTool
+from tests import forked
 from tests.clients.npm import CACHE, Packages, Unavailable, suitable_node
 from tests.conftest import Serve
-from tests.processes import BY_WORDS, REFDESK, children
+from tests.processes import BY_WORDS, children
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +98,7 @@ async def test_a_desk_that_is_started_by_a_command_opens_files_beneath_the_roots
     documents.mkdir()
     (documents / "note.md").write_text("# A note\n\nOf two lines.\n", "utf-8")
     before = children()
-    command = [*REFDESK, "serve", "--stdio", "--data", str(tmp_path / "data")]
+    command = [*forked.refdesk(), "serve", "--stdio", "--data", str(tmp_path / "data")]
     async with refdesk.connect(command, cwd=home, env={"HOME": str(home), **BY_WORDS}, on_roots=[documents]) as client:
         document = await client.convert(documents / "note.md", send="path")
         assert (await client.export(document, "markdown")).strip() == "# A note\n\nOf two lines."
