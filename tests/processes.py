@@ -80,21 +80,41 @@ class Server:
 
 
 @asynccontextmanager
-async def started_server(folder: Path, *arguments: str, fork: bool = True, **more: str) -> AsyncIterator[Server]:
-    """`refdesk serve` on a free port, with more arguments and environment; killed at the end if it still runs.
+async def started_server(folder: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
+    """`refdesk serve` in a fork, on a free port, with more arguments and environment; killed at the end.
 
-    It has no embedding model and shares its manual's index with the others, unless the environment says otherwise. It
-    runs in a fork unless told: one with several workers needs a process of its own, because Prometheus' client decides
-    when it is imported whether it counts for several processes.
+    It has no embedding model and shares its manual's index with the others, unless the environment says otherwise.
     """
-    command = ["serve", "--port", "0", "--data", str(folder / "data"), *arguments]
-    env = environment(folder, **(BY_WORDS | {"XDG_CACHE_HOME": str(_shared_cache())} | more))
-    process: ForkedProcess | asyncio.subprocess.Process
-    if fork:
-        process = await start_refdesk(*command, cwd=folder, env=env)
-    else:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*REFDESK, *command, cwd=folder, env=env, stderr=pipe)
+    process = await start_refdesk(*_serve(folder, *arguments), cwd=folder, env=_shared_environment(folder, **more))
+    async with _until_ready(process) as server:
+        yield server
+
+
+@asynccontextmanager
+async def started_process(folder: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
+    """The same as a new process, as users start it.
+
+    A server with several workers needs one: Prometheus' client decides at its import whether it counts for several.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *REFDESK, *_serve(folder, *arguments),
+        cwd=folder, env=_shared_environment(folder, **more), stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with _until_ready(process) as server:
+        yield server
+
+
+def _serve(folder: Path, *arguments: str) -> list[str]:
+    return ["serve", "--port", "0", "--data", str(folder / "data"), *arguments]
+
+
+def _shared_environment(folder: Path, **more: str) -> dict[str, str]:
+    return environment(folder, **(BY_WORDS | {"XDG_CACHE_HOME": str(_shared_cache())} | more))
+
+
+@asynccontextmanager
+async def _until_ready(process: ForkedProcess | asyncio.subprocess.Process) -> AsyncIterator[Server]:
+    """Wait until a server is ready; kill it at the end if it still runs."""
     assert process.stderr is not None
     server, ready = Server(process), asyncio.Event()
     # Read all the time: a server whose log nobody takes in would stop to write it.

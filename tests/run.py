@@ -56,16 +56,21 @@ QUICK_FIRST = ("documents", "downstream", "engines", "resilience", "cache")
 """Folders of the first half of the quick run; the second half runs the others beside it."""
 
 NOT_QUICK = (
-    "behaviour", "clients", "conformance", "console", "docs", "examples", "gateway", "packaging", "r2r", "recipes",
-    "cache/test_redis.py", "cli/test_add.py", "cli/test_command_line.py", "cli/test_completion.py",
-    "cli/test_convert.py", "cli/test_doctor.py", "cli/test_servers.py", "documents/test_fetch.py",
+    "answers/test_chat.py", "behaviour", "cache/test_model.py", "cache/test_redis.py", "cli/test_add.py",
+    "cli/test_command_line.py", "cli/test_completion.py", "cli/test_convert.py", "cli/test_doctor.py",
+    "cli/test_servers.py", "clients", "conformance", "console", "docs", "documents/test_fetch.py",
     "documents/test_sandbox.py", "downstream/client/test_mcp_client.py", "downstream/connection",
-    "downstream/test_contract.py", "engines/r2r", "engines/test_embedded.py", "engines/test_faults.py",
-    "inbound/test_internal.py", "inbound/test_sessions.py", "inbound/test_uploads.py",
-    "resilience/test_limits.py", "test_run.py", "tools/test_conversion.py", "tools/test_projects.py",
-    "tools/test_tenants.py",
+    "downstream/files/test_files.py", "downstream/test_contract.py", "downstream/transports/test_http_sdk.py",
+    "downstream/transports/test_stdio.py", "downstream/transports/test_stdio_ending.py", "engines/embedding",
+    "engines/r2r", "engines/test_embedded.py", "engines/test_faults.py", "engines/test_vectors.py", "examples",
+    "gateway", "inbound/test_internal.py", "inbound/test_oauth.py", "inbound/test_sessions.py",
+    "inbound/test_state.py", "inbound/test_streams_clients.py", "inbound/test_uploads.py", "packaging",
+    "policy/test_jwt.py", "r2r", "recipes", "resilience/test_breaker.py", "resilience/test_limits.py", "test_run.py",
+    "tools/test_bounds.py", "tools/test_conversion.py", "tools/test_federation.py", "tools/test_foreign_hits.py",
+    "tools/test_gateway.py", "tools/test_gateway_served.py", "tools/test_projects.py", "tools/test_tenants.py",
 )  # fmt: skip
-"""Tests that the quick run leaves out besides those with a marker: most of them start servers or other processes."""
+"""Tests that the quick run leaves out besides those with a marker: they start servers or other processes, or spend
+seconds of processor time."""
 
 
 @dataclass(frozen=True)

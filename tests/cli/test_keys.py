@@ -16,7 +16,7 @@ from refdesk.calls import Caller
 from refdesk.cli import main
 from refdesk.policy.keys import KeyFile, Keys, digest
 from tests import forked
-from tests.processes import environment, started_server
+from tests.processes import environment, started_process
 from tests.processes import run as run_program
 from tests.waiting import eventually
 
@@ -165,7 +165,7 @@ async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(tmp_p
     made = await run_program(*command, cwd=tmp_path, env=environment(tmp_path), seconds=60)
     assert made.code == 0, made.err
     async with (
-        started_server(tmp_path, "--workers", "2", fork=False, MCP_AUTH_REQUIRED="true") as server,
+        started_process(tmp_path, "--workers", "2", MCP_AUTH_REQUIRED="true") as server,
         httpx2.AsyncClient(base_url=server.url, verify=False, timeout=30) as http,
     ):
         headers = {"x-api-key": made.out.strip(), "connection": "close"}

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests import forked
-from tests.processes import REFDESK, environment, started_server
+from tests.processes import REFDESK, environment, started_process
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -48,7 +48,7 @@ def run_program(tmp_path: Path, *command: str, **more: str) -> subprocess.Comple
 async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -> None:
     as_it_comes = {"REFDESK__EMBEDDING__SOURCE": "builtin"}
     async with (
-        started_server(tmp_path, fork=False, **as_it_comes) as server,
+        started_process(tmp_path, **as_it_comes) as server,
         httpx2.AsyncClient(verify=False, timeout=30) as http,
     ):
         answer = await http.post(f"{server.url}/mcp", json=SEARCH)
@@ -57,7 +57,7 @@ async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -
 
 
 async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path: Path) -> None:
-    async with started_server(tmp_path, "--workers", "2", fork=False) as server:
+    async with started_process(tmp_path, "--workers", "2") as server:
         for _ in range(12):
             # A connection each, so that both workers get some.
             async with httpx2.AsyncClient(verify=False, timeout=30) as http:
@@ -70,7 +70,7 @@ async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path:
 
 
 async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    async with started_server(tmp_path, "--workers", "2", fork=False) as server:
+    async with started_process(tmp_path, "--workers", "2") as server:
         (victim, *_) = workers_of(server.process.pid)
         os.kill(victim, signal.SIGKILL)
         await eventually(lambda: len(pids := workers_of(server.process.pid)) == 2 and victim not in pids)
@@ -80,7 +80,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None:
-    async with started_server(tmp_path, "--workers", "2", fork=False) as server:
+    async with started_process(tmp_path, "--workers", "2") as server:
         workers = workers_of(server.process.pid)
         server.process.kill()
         await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
