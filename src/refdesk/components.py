@@ -37,6 +37,7 @@ from refdesk.engines.base import LACKS_SHARED, Engine
 from refdesk.engines.embedded.embedding import embed_with_priority, open_embedder
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.engine import open_embedded
+from refdesk.engines.storage.search_history import SearchHistory, open_search_history
 from refdesk.manual import find_manual_index_folder, index_manual
 from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain
@@ -88,6 +89,7 @@ class Components:
     conversions: Conversions
     embedder: Embedder | None
     engine: Engine
+    history: SearchHistory
     fleet: Fleet
     own_servers: OwnServers
     redis: RedisLink | None
@@ -128,6 +130,7 @@ async def open_components(
     engine = await enter(_open_engine(config, embedder, conversions, log, metrics))
     if LACKS_SHARED not in engine.lacks:
         await index_manual(engine)
+    history = await enter(open_search_history(_find_engine_folder(config)))
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
     redis = await enter(open_redis(config.cache.redis, changed=partial(log_redis_state, log))) if needs_redis else None
     cache = await enter(_open_cache(config, redis, metrics))
@@ -135,8 +138,8 @@ async def open_components(
         # The embedded engine has a revision that every process sees.
         engine.listen(cache.changed)
     components = Components(
-        config, log, metrics, registry, dispatcher, permissions, conversions, embedder, engine, fleet, own_servers,
-        redis, cache, [],
+        config, log, metrics, registry, dispatcher, permissions, conversions, embedder, engine, history,
+        fleet, own_servers, redis, cache, [],
     )  # fmt: skip
     components.monitor_dependencies(engine, embedder)
     return components
@@ -167,15 +170,26 @@ def _open_engine(
         # Slow to import, and most installations have no R2R.
         from refdesk.engines.r2r.engine import open_r2r
 
-        folder = config.data_path / "r2r"
         return open_r2r(
-            config.r2r, config.circuit_breaker, folder, conversions,
+            config.r2r, config.circuit_breaker, _find_engine_folder(config), conversions,
             log=log, metrics=metrics, readers=readers, closed=closed,
         )  # fmt: skip
-    tenants, shared = config.data_path / "tenants", find_manual_index_folder(config.data_path, config.embedding)
+    shared = find_manual_index_folder(config.data_path, config.embedding)
     return open_embedded(
-        tenants, shared, embedder, conversions, log=log, metrics=metrics, readers=readers, closed=closed
+        _find_engine_folder(config),
+        shared,
+        embedder,
+        conversions,
+        log=log,
+        metrics=metrics,
+        readers=readers,
+        closed=closed,
     )
+
+
+def _find_engine_folder(config: Config) -> Path:
+    """Return the folder of the tenants' folders."""
+    return config.data_path / ("r2r" if config.r2r.api_url is not None else "tenants")
 
 
 def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> AbstractAsyncContextManager[Cache]:
@@ -212,10 +226,12 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
     scopes = ScopeResolver(engine, projects)
-    Knowledge(engine, scopes, answers, components.cache, ttl, is_remote=is_remote).register(registry)
+    Knowledge(engine, components.history, scopes, answers, components.cache, ttl, is_remote=is_remote).register(
+        registry
+    )
     Ingesting(engine, scopes, sources, conversions).register(registry)
     KnowledgePrompts(engine, scopes).register(registry)
-    registry.add_resources(KnowledgeResources(engine, projects))
+    registry.add_resources(KnowledgeResources(engine, components.history, projects))
     engine.listen(ChangePublisher(engine, registry).changed)
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import anyio
 import pytest
 
-from refdesk.calls import TenantId, UserId
+from refdesk.calls import TenantId
 from refdesk.engines.base import (
     IN_PROGRESS,
     SHARED,
@@ -26,14 +26,12 @@ from refdesk.engines.base import (
     Listing,
     NewDocument,
     NotToBeRetried,
-    PastSearch,
     Search,
     TextSource,
 )
 from refdesk.errors import InvalidArguments, NameTaken, RefdeskError
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
-ANN, BOB = UserId("ann"), UserId("bob")
 
 FOXES = """# Foxes
 
@@ -402,21 +400,11 @@ class EngineContract:
         assert await engine.read(stranger, "animals/foxes") is None
         assert (await engine.documents(stranger, Listing())) == ([], 0)
         assert not await engine.delete(stranger, "animals/foxes")
-        assert await engine.history(stranger, ANN) == []
 
     async def test_a_document_for_a_collection_that_is_not_there_is_refused(self, engine: Engine) -> None:
         with pytest.raises(RefdeskError, match="nowhere"):
             await engine.ingest(ACME, [NewDocument(TextSource("Foxes", FOXES), "nowhere")])
         assert (await engine.documents(ACME, Listing()))[1] == 0
-
-    async def test_each_user_has_a_history_newest_first(self, engine: Engine) -> None:
-        at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-        for query in ("first", "second", "third"):
-            await engine.record_search(ACME, ANN, PastSearch(query, "animals", 3, at))
-        await engine.record_search(ACME, BOB, PastSearch("bobs", "", 0, at))
-        await engine.record_search(OTHER, ANN, PastSearch("others", "", 0, at))
-        assert [past.query for past in await engine.history(ACME, ANN, 2)] == ["third", "second"]
-        assert await engine.history(ACME, BOB) == [PastSearch("bobs", "", 0, at)]
 
     async def test_the_revision_changes_with_what_can_be_found(self, engine: Engine) -> None:
         await bring(engine, "Foxes", FOXES)

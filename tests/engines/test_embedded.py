@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import anyio
@@ -13,12 +12,12 @@ import pytest
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
-from refdesk.engines.base import FileSource, NewDocument, PastSearch, TextSource
+from refdesk.engines.base import FileSource, NewDocument, TextSource
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.embedding.base import Embedder, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.telemetry import Log, Metrics
-from tests.contracts.engine import ACME, ANN, FOXES, OTHER, EngineContract, bring, finished, found
+from tests.contracts.engine import ACME, FOXES, EngineContract, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on
 from tests.waiting import eventually
 
@@ -102,15 +101,6 @@ async def test_what_was_queued_when_it_closed_is_done_when_it_opens(tmp_path: Pa
     disk = OnDisk.read(tmp_path)
     disk.require_agreement()
     assert len(disk.documents) == 20
-
-
-async def test_a_history_survives_a_restart(tmp_path: Path, conversions: Conversions) -> None:
-    past = PastSearch("fox", "animals", 1, datetime(2026, 1, 2, tzinfo=UTC))
-    async with engine_on(tmp_path, conversions) as engine:
-        await engine.record_search(ACME, ANN, past)
-    async with engine_on(tmp_path, conversions) as engine:
-        assert await engine.history(ACME, ANN) == [past]
-        assert await engine.history(OTHER, ANN) == []
 
 
 async def test_indexes_that_are_made_anew_hold_what_they_held(tmp_path: Path, conversions: Conversions) -> None:

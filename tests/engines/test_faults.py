@@ -18,10 +18,10 @@ import anyio
 import pytest
 from anyio import CapacityLimiter, to_thread
 
-from refdesk.calls import TenantId
+from refdesk.calls import TenantId, UserId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
-from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
+from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, TextSource
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
@@ -31,14 +31,16 @@ from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.storage import records
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.queue import IngestTask
-from refdesk.engines.storage.records import MAX_USER_HISTORY
+from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics
-from tests.contracts.engine import ACME, ANN, bring, finished, found
+from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
 from tests.engines.model_endpoint import model_endpoint
 from tests.programs import find_program
 from tests.waiting import eventually
+
+ANN = UserId("ann")
 
 pytestmark = pytest.mark.anyio
 
@@ -276,7 +278,10 @@ async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
     tmp_path: Path, conversions: Conversions
 ) -> None:
     with small_disk(tmp_path / "disk", 24) as disk:
-        async with engine_on(disk / "data", conversions) as engine:
+        async with (
+            engine_on(disk / "data", conversions) as engine,
+            open_search_history(disk / "data" / "tenants") as history,
+        ):
             await bring(engine, "Foxes", "# Foxes\n\nfox")
             acknowledged = []
             ballast = disk / "ballast"
@@ -287,9 +292,9 @@ async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
                     acknowledged += [s.id for s in await engine.ingest(ACME, [NewDocument(source, "animals")])]
             assert await found(engine, "fox", mode="fulltext")
             for number in range(MAX_USER_HISTORY):
-                await engine.record_search(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
+                history.add(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
             ballast.unlink()
-            await eventually(lambda: is_remembered(engine, f"search {MAX_USER_HISTORY - 1}"))
+            await eventually(lambda: is_remembered(history, f"search {MAX_USER_HISTORY - 1}"))
             statuses = await finished(engine, acknowledged)
             assert [status.status for status in statuses] == ["success"] * len(acknowledged)
             done = await bring(engine, "Hounds", "# Hounds\n\nhound")
@@ -298,9 +303,9 @@ async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
         OnDisk.read(disk / "data").require_agreement()
 
 
-async def is_remembered(engine: EmbeddedEngine, query: str) -> bool:
+async def is_remembered(history: SearchHistory, query: str) -> bool:
     """Whether this was the last search, as far as it is written yet."""
-    return [past.query for past in await engine.history(ACME, ANN, 1)] == [query]
+    return [past.query for past in await history.list_recent(ACME, ANN, 1)] == [query]
 
 
 async def test_a_disk_that_fills_up_while_documents_are_indexed_is_told_and_waited_for(

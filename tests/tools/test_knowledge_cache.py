@@ -19,6 +19,7 @@ from refdesk.cache.signing import sign
 from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
+from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import EngineError
 from refdesk.resilience.redis_connection import open_redis
 from refdesk.tools.collection_scope import ScopeResolver
@@ -97,7 +98,8 @@ class Tools:
         self.caller = somebody("ann")
         asked = cast(Engine, engine)
         scopes = ScopeResolver(asked, Projects(asked, ProjectsConfig(), folder, None))
-        Knowledge(asked, scopes, Scribe(), cache, SECONDS, is_remote=is_remote).register(self._registry)
+        history = SearchHistory(folder)
+        Knowledge(asked, history, scopes, Scribe(), cache, SECONDS, is_remote=is_remote).register(self._registry)
         Documentation(asked, cache, SECONDS.search, is_remote=is_remote).register(self._registry)
 
     async def ask(self, tool: str, caller: Caller | None = None, **more: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from refdesk.calls import TenantId, UserId
+from refdesk.calls import TenantId
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import ToolFailure
 
@@ -197,16 +197,6 @@ class NewDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class PastSearch:
-    """Search in a user's history."""
-
-    query: str
-    collection: str
-    results: int
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class TenantInfo:
     """Size of a tenant's documents."""
 
@@ -345,14 +335,6 @@ class Engine(Protocol):
 
     def revision(self, tenant: TenantId) -> Hashable:
         """Return a value that changes whenever the tenant's search results may differ. Cheap."""
-        ...
-
-    async def record_search(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
-        """Add a search to the user's history."""
-        ...
-
-    async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
-        """Return the user's last searches, newest first."""
         ...
 
     async def reindex(self, tenant: TenantId) -> None:

@@ -27,11 +27,11 @@ from refdesk.engines.base import (
     Engine,
     Hit,
     Listing,
-    PastSearch,
     Search,
     SearchMode,
     Status,
 )
+from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, ScopeResolver
 from refdesk.tools.hits import build_hit_metadata, get_default_tokens, make_excerpt, search_distinct, trim_hits
@@ -252,6 +252,7 @@ class Knowledge:
     def __init__(
         self,
         engine: Engine,
+        history: SearchHistory,
         scopes: ScopeResolver,
         writer: AnswerWriter,
         cache: Cache,
@@ -261,6 +262,7 @@ class Knowledge:
     ) -> None:
         """`is_remote` means that documents can change without the engine knowing."""
         self._engine = engine
+        self._history = history
         self._scopes = scopes
         self._writer = writer
         self._cache = cache
@@ -328,7 +330,7 @@ class Knowledge:
         answer = await self._answer_from_cache(
             call, "r2r_search", (*parameters, tokens), self._seconds.search, find, SearchResults
         )
-        await self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
+        self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
 
     async def answer(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
@@ -349,7 +351,7 @@ class Knowledge:
         answer = await self._answer_from_cache(
             call, "r2r_rag_query", parameters, self._seconds.rag, write, RagAnswer, needs_client=needs_client
         )
-        await self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
+        self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
 
     async def list_documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
@@ -416,9 +418,9 @@ class Knowledge:
         )
         return add_cache_flags(result)
 
-    async def _record_search(self, call: Call, query: str, scope: CollectionScope, results: int) -> None:
+    def _record_search(self, call: Call, query: str, scope: CollectionScope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
-        await self._engine.record_search(call.caller.tenant, call.caller.user, past)
+        self._history.add(call.caller.tenant, call.caller.user, past)
 
 
 _STATUSES: dict[str, tuple[Status, ...]] = {

@@ -14,6 +14,7 @@ from refdesk.calls import Call, TenantId
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, Engine, Listing, Status
+from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.projects import Projects
 from refdesk.tools.resource_texts import format_document, format_section
@@ -61,8 +62,9 @@ class DocumentCounts:
 class KnowledgeResources:
     """Resources `r2r://…`."""
 
-    def __init__(self, engine: Engine, projects: Projects) -> None:
+    def __init__(self, engine: Engine, history: SearchHistory, projects: Projects) -> None:
         self._engine = engine
+        self._history = history
         self._projects = projects
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
@@ -137,7 +139,7 @@ class KnowledgeResources:
         }
 
     async def _list_searches(self, call: Call) -> list[dict[str, Any]]:
-        searches = await self._engine.history(call.caller.tenant, call.caller.user, HISTORY_LENGTH)
+        searches = await self._history.list_recent(call.caller.tenant, call.caller.user, HISTORY_LENGTH)
         return [
             {"query": search.query, "collection_id": search.collection, "results": search.results, "at": search.at}
             for search in searches

@@ -2,69 +2,64 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TypeVar
+from pathlib import Path
 
 import anyio
 import pytest
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.base import PastSearch
-from refdesk.engines.storage import records
-from refdesk.engines.storage.schema import read_schema
-from refdesk.engines.storage.search_history import SearchHistory
+from refdesk.engines.storage.search_history import FILE_NAME, PastSearch, SearchHistory, open_search_history
+from refdesk.engines.storage.tenant_folders import tenant_folder_name
 
 pytestmark = pytest.mark.anyio
 
-T = TypeVar("T")
-ACME, ANN = TenantId("acme"), UserId("ann")
+ACME, OTHER = TenantId("acme"), TenantId("../other")
+ANN, BOB = UserId("ann"), UserId("bob")
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-class SlowStore:
-    """A database whose work waits for an event, and the stores of all tenants."""
-
-    def __init__(self, database: records.Database) -> None:
-        self._database = database
-        self.begun, self.released = asyncio.Event(), asyncio.Event()
-
-    async def run(self, work: Callable[[records.Database], T]) -> T:
-        self.begun.set()
-        await self.released.wait()
-        return work(self._database)
-
-    async def get(self, tenant: TenantId) -> SlowStore:
-        return self
-
-    async def get_or_create(self, tenant: TenantId) -> SlowStore:
-        return self
+async def test_each_user_has_a_history_newest_first(tmp_path: Path) -> None:
+    async with open_search_history(tmp_path) as history:
+        for query in ("first", "second", "third"):
+            history.add(ACME, ANN, PastSearch(query, "animals", 3, AT))
+        history.add(ACME, BOB, PastSearch("bobs", "", 0, AT))
+        history.add(OTHER, ANN, PastSearch("others", "", 0, AT))
+        assert [past.query for past in await history.list_recent(ACME, ANN, 2)] == ["third", "second"]
+        assert await history.list_recent(ACME, BOB) == [PastSearch("bobs", "", 0, AT)]
+        assert await history.list_recent(TenantId("stranger"), ANN) == []
+    assert sorted(os.listdir(tmp_path)) == sorted(map(tenant_folder_name, (ACME, OTHER)))
 
 
-@pytest.fixture
-def database() -> Iterator[records.Database]:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        database.executescript(read_schema("refdesk.engines.embedded"))
-        yield database
+async def test_history_survives_a_restart(tmp_path: Path) -> None:
+    past = PastSearch("fox", "animals", 1, AT)
+    async with open_search_history(tmp_path) as history:
+        history.add(ACME, ANN, past)
+    async with open_search_history(tmp_path) as history:
+        assert await history.list_recent(ACME, ANN) == [past]
+        assert await history.list_recent(OTHER, ANN) == []
 
 
-async def test_reader_waits_for_a_write_in_progress(database: records.Database) -> None:
-    store = SlowStore(database)
-    history = SearchHistory(store)
-    history.add(ACME, ANN, PastSearch("rotate the keys", "", 3, datetime.now(UTC)))
+async def test_reader_waits_for_a_write_in_progress(tmp_path: Path) -> None:
+    history = SearchHistory(tmp_path)
+    history.add(ACME, ANN, PastSearch("first", "", 3, AT))
+    await history.flush()
+    history.add(ACME, ANN, PastSearch("second", "", 3, AT))
     found: list[str] = []
 
     async def read() -> None:
         found.extend(search.query for search in await history.list_recent(ACME, ANN, 10))
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(history.flush)
-        await store.begun.wait()
-        store.begun.clear()
-        tasks.start_soon(read)
-        await anyio.wait_all_tasks_blocked()
-        assert not store.begun.is_set(), "the reader asked before the write was finished"
-        store.released.set()
-    assert found == ["rotate the keys"]
+    with closing(sqlite3.connect(tmp_path / tenant_folder_name(ACME) / FILE_NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(history.flush)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            assert found == []
+            other.execute("ROLLBACK")
+    assert found == ["second", "first"]

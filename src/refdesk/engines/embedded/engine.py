@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 from anyio import CancelScope
 
-from refdesk.calls import TenantId, UserId
+from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.background import in_background
@@ -29,7 +29,6 @@ from refdesk.engines.base import (
     Listing,
     NewDocument,
     Passage,
-    PastSearch,
     Search,
     Status,
     TenantInfo,
@@ -44,7 +43,6 @@ from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
-from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
 
@@ -63,13 +61,10 @@ class EmbeddedEngine:
 
     lacks: frozenset[str] = frozenset()
 
-    def __init__(
-        self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler, history: SearchHistory
-    ) -> None:
+    def __init__(self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler) -> None:
         self._stores = stores
         self._searcher = searcher
         self._scheduler = scheduler
-        self._history = history
         self._listeners: list[Listener] = []
         self._is_manual_ready = False
         scheduler.listen(self._notify)
@@ -217,12 +212,6 @@ class EmbeddedEngine:
     def revision(self, tenant: TenantId) -> Hashable:
         return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))
 
-    async def record_search(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
-        self._history.add(tenant, user, search)
-
-    async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
-        return await self._history.list_recent(tenant, user, limit)
-
     async def check(self) -> str:
         errors = [store.error for store in self._stores if store.error]
         if errors:
@@ -287,14 +276,13 @@ async def open_embedded(
     `closed` are files and folders that must not be ingested.
     """
     stores = StorePool(folder, shared)
-    history = SearchHistory(stores)
     scheduler = IngestScheduler(stores, SourceReader(conversions, closed), embedder, readers, log, metrics, pauses)
     try:
         await stores.prepare()
         await stores.get_or_create(SHARED)
         await stores.open_new()
-        async with in_background(scheduler.run()), history.write_in_background():
-            yield EmbeddedEngine(stores, HybridSearcher(embedder), scheduler, history)
+        async with in_background(scheduler.run()):
+            yield EmbeddedEngine(stores, HybridSearcher(embedder), scheduler)
     finally:
         with CancelScope(shield=True):
             await stores.close()

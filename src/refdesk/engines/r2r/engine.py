@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 from anyio import CancelScope
 
-from refdesk.calls import TenantId, UserId
+from refdesk.calls import TenantId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
@@ -35,7 +35,6 @@ from refdesk.engines.base import (
     NewDocument,
     NotToBeRetried,
     Passage,
-    PastSearch,
     Search,
     Status,
     TenantInfo,
@@ -51,7 +50,6 @@ from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.rows import sum_counts
-from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics
@@ -77,7 +75,6 @@ class R2REngine:
         searcher: R2RSearcher,
         answerer: Answerer,
         document_cache: DocumentCache,
-        history: SearchHistory,
         dependencies: Sequence[Dependency],
     ) -> None:
         self.dependencies = tuple(dependencies)
@@ -89,7 +86,6 @@ class R2REngine:
         self._searcher = searcher
         self._answerer = answerer
         self._document_cache = document_cache
-        self._history = history
         self._listeners: list[Listener] = []
         mirror.listen(self._notify)
         worker.listen(lambda local_db: self._notify(local_db.tenant))
@@ -261,12 +257,6 @@ class R2REngine:
         local_db = self._local_dbs.get_open(tenant)
         return local_db.revision if local_db else None
 
-    async def record_search(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
-        self._history.add(tenant, user, search)
-
-    async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
-        return await self._history.list_recent(tenant, user, limit)
-
     async def reindex(self, tenant: TenantId) -> None:
         raise R2RRefused("R2R keeps its own index of the documents; there is none here to make anew.")
 
@@ -346,12 +336,10 @@ async def open_r2r(
             closed=closed, pauses=pauses,
         )  # fmt: skip
         searcher = R2RSearcher(client, mirror, foreign.report)
-        history = SearchHistory(local_dbs)
         engine = R2REngine(
             client, local_dbs, mirror, worker, searcher, Answerer(client, searcher, model),
-            DocumentCache(client, mirror, conversions, foreign.report), history, (r2r, model),
+            DocumentCache(client, mirror, conversions, foreign.report), (r2r, model),
         )  # fmt: skip
-        await stack.enter_async_context(history.write_in_background())
         await stack.enter_async_context(in_background(mirror.run(), worker.run()))
         yield engine
 

@@ -1,4 +1,4 @@
-"""Local SQLite database of a tenant's R2R documents: queue, catalogue and history.
+"""Local SQLite database of a tenant's R2R documents: queue and catalogue.
 
 It shares its tables with the embedded engine, so that queueing, listing and filtering are the same, and adds R2R's ids.
 R2R is the source of truth for ingested documents: the local copy can be rebuilt.

@@ -1,5 +1,5 @@
 -- Additional tables of the R2R engine: mapping of local ids to R2R's, and documents to delete from R2R.
--- The shared tables in `storage` contain the queue, the catalogue and the history.
+-- The shared tables in `storage` contain the queue and the catalogue.
 
 CREATE TABLE remote_collections (
     collection INTEGER PRIMARY KEY REFERENCES collections (key) ON DELETE CASCADE,

@@ -1,4 +1,4 @@
-"""Document store of one tenant: SQL for collections, documents and search history.
+"""Document store of one tenant: SQL for collections and documents.
 
 Functions take an open connection. Every change is one transaction that is on disk when the function returns.
 """
@@ -19,7 +19,6 @@ from refdesk.engines.base import (
     FolderSync,
     Listing,
     NewDocument,
-    PastSearch,
     Status,
     TextSource,
 )
@@ -32,7 +31,6 @@ from refdesk.engines.storage.rows import (
     dump_json,
     fetch_dicts,
     now,
-    parse_time,
     transaction,
 )
 from refdesk.engines.storage.source_rows import (
@@ -46,12 +44,6 @@ from refdesk.engines.storage.source_rows import (
 from refdesk.errors import DocumentNotFound, NameTaken, Overloaded
 
 Database = sqlite3.Connection
-
-MAX_USER_HISTORY = 100
-"""Searches stored per user: more than is ever displayed, so that a busy minute doesn't push out the previous one."""
-
-MAX_TOTAL_HISTORY = 100_000
-"""Searches stored for all users together, because user names are chosen by clients."""
 
 MAX_PENDING = 100_000
 """Maximum number of a tenant's documents that wait for conversion."""
@@ -362,30 +354,3 @@ def has_unindexed(database: Database) -> bool:
 def read_last_change(database: Database) -> int:
     """Return the number of the last change the indexes have to apply."""
     return int(database.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0])
-
-
-# History
-
-
-def add_history(database: Database, searches: Sequence[tuple[str, PastSearch]]) -> None:
-    """Store searches, and delete the oldest ones beyond the limits."""
-    with transaction(database):
-        database.executemany(
-            "INSERT INTO history (user, query, collection, results, at) VALUES (?, ?, ?, ?, ?)",
-            [(user, past.query, past.collection, past.results, past.at.isoformat()) for user, past in searches],
-        )
-        for user in {user for user, _ in searches}:
-            database.execute(
-                "DELETE FROM history WHERE user = ? AND key <= (SELECT key FROM history WHERE user = ? "
-                "ORDER BY key DESC LIMIT 1 OFFSET ?)",
-                (user, user, MAX_USER_HISTORY),
-            )
-        database.execute("DELETE FROM history WHERE key <= (SELECT max(key) FROM history) - ?", (MAX_TOTAL_HISTORY,))
-
-
-def list_history(database: Database, user: str, limit: int) -> list[PastSearch]:
-    """Return a user's last searches, newest first."""
-    rows = database.execute(
-        "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?", (user, limit)
-    )
-    return [PastSearch(query, collection, results, parse_time(at)) for query, collection, results, at in rows]

@@ -1,4 +1,4 @@
--- Tables shared by both engines, one database per tenant: collections, documents with their queue, search history.
+-- Tables shared by both engines, one database per tenant: collections, documents with their queue.
 
 CREATE TABLE owner (
     tenant TEXT NOT NULL,
@@ -53,16 +53,6 @@ CREATE TABLE changes (
     kind TEXT NOT NULL,               -- text: chunks changed or deleted; vectors: all chunks embedded
     UNIQUE (document, kind)           -- only the last change is kept
 );
-
-CREATE TABLE history (
-    key INTEGER PRIMARY KEY AUTOINCREMENT,
-    user TEXT NOT NULL,
-    query TEXT NOT NULL,
-    collection TEXT NOT NULL,
-    results INTEGER NOT NULL,
-    at TEXT NOT NULL
-);
-CREATE INDEX history_by_user ON history (user, key);
 
 -- Incremented with every change to documents and collections.
 CREATE TABLE revision (number INTEGER NOT NULL);

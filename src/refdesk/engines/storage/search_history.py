@@ -1,20 +1,32 @@
-"""Search history, written in batches so that no search waits for the disk."""
+"""Search history of each user, in a database beside a tenant's documents. No search waits for the disk."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Protocol, TypeVar
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
 
 import anyio
-from anyio import CancelScope
+from anyio import CancelScope, to_thread
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.base import PastSearch
-from refdesk.engines.storage import records
+from refdesk.engines.storage.rows import parse_time, transaction
+from refdesk.engines.storage.tenant_folders import tenant_folder_name, translate_errors
 from refdesk.errors import DependencyError
+
+FILE_NAME = "history.db"
+
+MAX_USER_HISTORY = 100
+"""Searches stored per user: more than is ever displayed, so that a busy minute doesn't push out the previous one."""
+
+MAX_TENANT_HISTORY = 100_000
+"""Searches stored for all users of a tenant together, because user names are chosen by clients."""
 
 WRITE_SECONDS = 1.0
 """Interval between two writes."""
@@ -22,35 +34,64 @@ WRITE_SECONDS = 1.0
 MAX_PENDING = 1000
 """Maximum number of unwritten searches per tenant; more than this in a second are dropped."""
 
+BUSY_SECONDS = 10.0
+"""Time to wait for another process that is writing."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS history (
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    user TEXT NOT NULL,
+    query TEXT NOT NULL,
+    collection TEXT NOT NULL,
+    results INTEGER NOT NULL,
+    at TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS history_by_user ON history (user, key);
+"""
 
 T = TypeVar("T")
 
 
-class HistoryStore(Protocol):
-    """Database of one tenant."""
+@dataclass(frozen=True, slots=True)
+class PastSearch:
+    """Search in a user's history."""
 
-    async def run(self, work: Callable[[records.Database], T]) -> T:
-        """Run a function with the database in a thread."""
-        ...
+    query: str
+    collection: str
+    results: int
+    at: datetime
 
 
-class HistoryStores(Protocol):
-    """Databases of all tenants."""
+@asynccontextmanager
+async def open_search_history(folder: Path) -> AsyncIterator[SearchHistory]:
+    """Open the history in the tenants' folders. Searches are written once a second, the last ones when it closes."""
+    history, stopping = SearchHistory(folder), anyio.Event()
 
-    async def get(self, tenant: TenantId) -> HistoryStore | None:
-        """Return a tenant's database, or None if it has none."""
-        ...
+    async def write_periodically() -> None:
+        is_last = False
+        while not is_last:
+            with anyio.move_on_after(WRITE_SECONDS):
+                await stopping.wait()
+            is_last = stopping.is_set()
+            # A full disk is reported by ingestion. Searches stay queued until there is space.
+            with suppress(DependencyError):
+                await history.flush()
 
-    async def get_or_create(self, tenant: TenantId) -> HistoryStore:
-        """Return a tenant's database, creating it if missing."""
-        ...
+    task = asyncio.create_task(write_periodically())
+    try:
+        yield history
+    finally:
+        # Stopped by an event: cancelling could lose a write in progress.
+        stopping.set()
+        with CancelScope(shield=True):
+            await task
 
 
 class SearchHistory:
     """Buffered search history of all tenants."""
 
-    def __init__(self, stores: HistoryStores) -> None:
-        self._stores = stores
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._pending: dict[TenantId, list[tuple[str, PastSearch]]] = defaultdict(list)
         self._locks: dict[TenantId, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -60,34 +101,18 @@ class SearchHistory:
         if len(pending) < MAX_PENDING:
             pending.append((user, search))
 
-    async def list_recent(self, tenant: TenantId, user: UserId, limit: int) -> Sequence[PastSearch]:
+    async def list_recent(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
         """Return a user's last searches, newest first."""
         await self._flush_tenant(tenant)
-        store = await self._stores.get(tenant)
-        return await store.run(lambda database: records.list_history(database, user, limit)) if store else []
 
-    @asynccontextmanager
-    async def write_in_background(self) -> AsyncIterator[None]:
-        """Write queued searches while the block runs, and the rest when it ends."""
-        stopping = anyio.Event()
-        task = asyncio.create_task(self._write_periodically(stopping))
-        try:
-            yield
-        finally:
-            # Stopped by an event: cancelling could lose a write in progress.
-            stopping.set()
-            with CancelScope(shield=True):
-                await task
+        def select(database: sqlite3.Connection) -> list[PastSearch]:
+            rows = database.execute(
+                "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?",
+                (user, limit),
+            )
+            return [PastSearch(query, collection, results, parse_time(at)) for query, collection, results, at in rows]
 
-    async def _write_periodically(self, stopping: anyio.Event) -> None:
-        is_last = False
-        while not is_last:
-            with anyio.move_on_after(WRITE_SECONDS):
-                await stopping.wait()
-            is_last = stopping.is_set()
-            # A full disk is reported by ingestion. Searches stay queued until there is space.
-            with suppress(DependencyError):
-                await self.flush()
+        return await self._run(tenant, select) if self._find_path(tenant).exists() else []
 
     async def flush(self) -> None:
         """Write all queued searches. A failure of one tenant doesn't stop the others."""
@@ -107,8 +132,39 @@ class SearchHistory:
             if not searches:
                 return
             try:
-                store = await self._stores.get_or_create(tenant)
-                await store.run(lambda database: records.add_history(database, searches))
+                await self._run(tenant, lambda database: _insert(database, searches))
             except DependencyError:
                 self._pending[tenant] = [*searches, *self._pending[tenant]][:MAX_PENDING]
                 raise
+
+    async def _run(self, tenant: TenantId, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function with the tenant's database in a thread. It is opened each time: once a second at most."""
+        path = self._find_path(tenant)
+
+        def run() -> T:
+            with translate_errors("the search history failed"):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
+                    database.executescript(_SCHEMA)
+                    return work(database)
+
+        return await to_thread.run_sync(run)
+
+    def _find_path(self, tenant: TenantId) -> Path:
+        return self._folder / tenant_folder_name(tenant) / FILE_NAME
+
+
+def _insert(database: sqlite3.Connection, searches: Sequence[tuple[str, PastSearch]]) -> None:
+    """Store searches, and delete the oldest ones beyond the limits."""
+    with transaction(database):
+        database.executemany(
+            "INSERT INTO history (user, query, collection, results, at) VALUES (?, ?, ?, ?, ?)",
+            [(user, past.query, past.collection, past.results, past.at.isoformat()) for user, past in searches],
+        )
+        for user in {user for user, _ in searches}:
+            database.execute(
+                "DELETE FROM history WHERE user = ? AND key <= (SELECT key FROM history WHERE user = ? "
+                "ORDER BY key DESC LIMIT 1 OFFSET ?)",
+                (user, user, MAX_USER_HISTORY),
+            )
+        database.execute("DELETE FROM history WHERE key <= (SELECT max(key) FROM history) - ?", (MAX_TENANT_HISTORY,))
