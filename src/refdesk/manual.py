@@ -9,7 +9,7 @@ from anyio import to_thread
 from platformdirs import user_cache_path
 
 from refdesk.config import EmbeddingConfig
-from refdesk.engines.base import SHARED, Engine, FileSource, NewDocument
+from refdesk.engines.base import SHARED, DocumentIngest, FileSource, NewDocument
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.version import __version__
 
@@ -17,7 +17,7 @@ COLLECTION = "refdesk"
 TITLE = "Refdesk manual"
 
 
-async def index_manual(engine: Engine) -> None:
+async def index_manual(engine: DocumentIngest) -> None:
     """Index the manual for all tenants. Cheap if it is already indexed."""
     folder = manual_folder()
     pages = await to_thread.run_sync(lambda: sorted(folder.rglob("*.md")))

@@ -10,7 +10,7 @@ from typing import Any
 from refdesk.calls import Call, Caller
 from refdesk.console.params import MetricsParams
 from refdesk.console.server_methods import Servers
-from refdesk.engines.base import Engine
+from refdesk.engines.base import EngineAdmin
 from refdesk.errors import DependencyError
 from refdesk.telemetry.metric_history import INTERVAL_SECONDS, Calls, History, Sample
 
@@ -27,7 +27,7 @@ class Activity:
     def __init__(
         self,
         history: History,
-        engine: Engine,
+        engine: EngineAdmin,
         servers: Servers,
         is_tool_visible: IsToolVisible,
         *,

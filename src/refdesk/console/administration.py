@@ -12,7 +12,7 @@ from anyio import to_thread
 from refdesk.calls import Call
 from refdesk.console.error_wording import translate_argument_names
 from refdesk.console.params import NameParams, NewKeyParams, NoParams
-from refdesk.engines.base import Engine
+from refdesk.engines.base import EngineAdmin
 
 
 class KeyStore(Protocol):
@@ -44,7 +44,7 @@ class KeyStore(Protocol):
 class Administration:
     """Console methods for keys and tenants. Permissions restrict them to administrators."""
 
-    def __init__(self, keys: KeyStore, engine: Engine) -> None:
+    def __init__(self, keys: KeyStore, engine: EngineAdmin) -> None:
         self._keys = keys
         self._engine = engine
 

@@ -239,17 +239,42 @@ class Answering(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Document store with search and ingestion for many tenants."""
+@dataclass(frozen=True, slots=True)
+class FolderSync:
+    """Result of a folder sync."""
 
-    @property
-    def lacks(self) -> frozenset[str]:
-        """Features of this interface the engine doesn't support, by the `LACKS_*` names."""
-        ...
+    new: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    unchanged: int = 0
+    removed: Sequence[str] = ()
+
+
+class PassageSearch(Protocol):
+    """Search role of an engine."""
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         """Return the best passages, at most one per section, best first."""
         ...
+
+    async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+        """Return all collections the tenant can read, its own first, ordered by id."""
+        ...
+
+    def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+        """Return the collections the tenant can search, from memory."""
+        ...
+
+    def revision(self, tenant: TenantId) -> Hashable:
+        """Return a value that changes whenever the tenant's search results may differ. Cheap."""
+        ...
+
+    def listen(self, listener: Callable[[TenantId], None]) -> None:
+        """Call `listener` with a tenant whenever its documents or collections have changed."""
+        ...
+
+
+class DocumentReader(Protocol):
+    """Read role of an engine. Only indexed documents can be read."""
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         """Return a document with its text, or None."""
@@ -273,15 +298,22 @@ class Engine(Protocol):
         """Return the sorted ids that start with the prefix."""
         ...
 
-    async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
-        """Queue documents durably. They are processed in the background."""
+
+class DocumentIngest(Protocol):
+    """Ingest role of an engine: the collections and documents of a tenant, and their status."""
+
+    async def create_collection(
+        self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
+    ) -> CollectionInfo:
+        """Return the collection with this name, creating it if missing."""
         ...
 
-    async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        """Queue a failed document again with all attempts left. Returns None if it doesn't exist.
+    async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
+        """Delete a collection with all its documents. Returns whether it existed."""
+        ...
 
-        Raises NotToBeRetried if it is indexed or in progress.
-        """
+    async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
+        """Queue documents durably. They are processed in the background."""
         ...
 
     async def sync_folder(
@@ -299,8 +331,15 @@ class Engine(Protocol):
         """
         ...
 
-    async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
-        """Wait until any of the documents changes its status, or the time is up, and return their statuses."""
+    async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
+        """Queue a failed document again with all attempts left. Returns None if it doesn't exist.
+
+        Raises NotToBeRetried if it is indexed or in progress.
+        """
+        ...
+
+    async def delete(self, tenant: TenantId, document_id: str) -> bool:
+        """Delete a document. Returns whether it existed."""
         ...
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
@@ -311,31 +350,13 @@ class Engine(Protocol):
         """Return a page of documents, and the total number of matches."""
         ...
 
-    async def delete(self, tenant: TenantId, document_id: str) -> bool:
-        """Delete a document. Returns whether it existed."""
+    async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
+        """Wait until any of the documents changes its status, or the time is up, and return their statuses."""
         ...
 
-    async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        """Return all collections the tenant can read, its own first, ordered by id."""
-        ...
 
-    async def create_collection(
-        self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
-    ) -> CollectionInfo:
-        """Return the collection with this name, creating it if missing."""
-        ...
-
-    async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
-        """Delete a collection with all its documents. Returns whether it existed."""
-        ...
-
-    def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        """Return the collections the tenant can search, from memory."""
-        ...
-
-    def revision(self, tenant: TenantId) -> Hashable:
-        """Return a value that changes whenever the tenant's search results may differ. Cheap."""
-        ...
+class EngineAdmin(Protocol):
+    """Administration role of an engine, over all tenants."""
 
     async def reindex(self, tenant: TenantId) -> None:
         """Rebuild a tenant's indexes from its document store. Searches keep working until it is done."""
@@ -352,12 +373,17 @@ class Engine(Protocol):
         """
         ...
 
-    def listen(self, listener: Callable[[TenantId], None]) -> None:
-        """Call `listener` with a tenant whenever its documents or collections have changed."""
-        ...
-
     async def check(self) -> str:
         """Return a short description of the engine's state. Raises EngineError if it doesn't work."""
+        ...
+
+
+class Engine(PassageSearch, DocumentReader, DocumentIngest, EngineAdmin, Protocol):
+    """Document store with search and ingestion for many tenants. A component asks for the role that it uses."""
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Features of this interface the engine doesn't support, by the `LACKS_*` names."""
         ...
 
 
@@ -366,13 +392,3 @@ LACKS_REINDEX = "reindex"
 
 LACKS_SHARED = "shared"
 """The engine has no shared documents."""
-
-
-@dataclass(frozen=True, slots=True)
-class FolderSync:
-    """Result of a folder sync."""
-
-    new: Sequence[str] = ()
-    changed: Sequence[str] = ()
-    unchanged: int = 0
-    removed: Sequence[str] = ()

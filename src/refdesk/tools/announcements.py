@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from refdesk.calls import ListChanged, ResourceUpdated, TenantId
-from refdesk.engines.base import SHARED, Engine
+from refdesk.engines.base import SHARED, PassageSearch
 from refdesk.tools.r2r_resources import CONTEXT
 from refdesk.tools.registry import Registry
 
@@ -16,7 +16,7 @@ MAX_TENANTS = 10_000
 class ChangePublisher:
     """Engine listener: `engine.listen(ChangePublisher(engine, registry).changed)`."""
 
-    def __init__(self, engine: Engine, registry: Registry) -> None:
+    def __init__(self, engine: PassageSearch, registry: Registry) -> None:
         self._engine = engine
         self._registry = registry
         self._collection_ids: OrderedDict[TenantId, tuple[str, ...]] = OrderedDict()

@@ -11,14 +11,14 @@ from refdesk.calls import TenantId
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.engines.base import Engine
+from refdesk.engines.base import DocumentReader
 from refdesk.tools.not_found import build_document_not_found
 
 
 class DocumentLookup:
     """Opens packed documents by handle or id."""
 
-    def __init__(self, conversions: Conversions, engine: Engine) -> None:
+    def __init__(self, conversions: Conversions, engine: DocumentReader) -> None:
         self._conversions = conversions
         self._engine = engine
 

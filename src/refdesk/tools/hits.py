@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import DocumentInfo, Engine, Hit, Search
+from refdesk.engines.base import DocumentInfo, Hit, PassageSearch, Search
 from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, find_cut
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.validation import shortened
@@ -50,7 +50,7 @@ def get_default_tokens(limit: int) -> int:
     return min(max(DEFAULT_TOKENS, DEFAULT_TOKENS * limit // DEFAULT_HITS), MAX_DEFAULT_TOKENS)
 
 
-async def search_distinct(engine: Engine, tenant: TenantId, search: Search) -> list[Hit]:
+async def search_distinct(engine: PassageSearch, tenant: TenantId, search: Search) -> list[Hit]:
     """Search without duplicates; a query without a word finds nothing, although a vector search would."""
     if not _WORD.search(search.query):
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import Engine
+from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound
 from refdesk.validation import nearest_name, shortened
 
@@ -12,7 +12,7 @@ MAX_COMPARED_IDS = 1000
 
 
 async def build_document_not_found(
-    engine: Engine, tenant: TenantId, document_id: str, fallback: str
+    engine: DocumentReader, tenant: TenantId, document_id: str, fallback: str
 ) -> DocumentNotFound:
     """Return the error to raise, with the nearest id that the tenant can read or else `fallback`."""
     nearest = nearest_name(document_id, await engine.list_document_ids(tenant, limit=MAX_COMPARED_IDS))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from refdesk.calls import TenantId
 from refdesk.config import ReaderConfig
 from refdesk.documents.conversion_store import HANDLE
-from refdesk.engines.base import Engine
+from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.response_body import read_body
@@ -53,7 +53,7 @@ class _Window(BaseModel):
 class LocalWindows:
     """Chunk windows of documents on this desk."""
 
-    def __init__(self, documents: DocumentLookup, engine: Engine) -> None:
+    def __init__(self, documents: DocumentLookup, engine: DocumentReader) -> None:
         self._documents = documents
         self._engine = engine
 
