@@ -33,7 +33,7 @@ from refdesk.downstream.files.servers_file import list_server_files, load_server
 from refdesk.downstream.files.switching import OwnServers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
-from refdesk.engines.base import LACKS_SHARED, Engine
+from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import embed_with_priority, open_embedder
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.engine import open_embedded
@@ -103,14 +103,12 @@ class Components:
         is_shared = self.config.rate_limits.type == "redis"
         return RedisLimits(self.redis, local) if is_shared and self.redis else local
 
-    def monitor_dependencies(self, *others: object) -> None:
-        """Monitor the dependencies of other components, if they have any."""
-        for other in others:
-            single = getattr(other, "dependency", None)
-            for dependency in getattr(other, "dependencies", (single,) if single else ()):
-                dependency.watch(self.metrics)
-                dependency.watch(BreakerLog(self.log))
-                self.dependencies.append(dependency)
+    def monitor_dependencies(self, *dependencies: Dependency | None) -> None:
+        """Monitor the external dependencies of components. None is the dependency of a component without one."""
+        for dependency in filter(None, dependencies):
+            dependency.watch(self.metrics)
+            dependency.watch(BreakerLog(self.log))
+            self.dependencies.append(dependency)
 
 
 async def open_components(
@@ -128,20 +126,19 @@ async def open_components(
     conversions = await enter(open_conversions(config.convert, config.data_path, metrics))
     embedder = await enter(open_embedder(config.embedding))
     engine = await enter(_open_engine(config, embedder, conversions, log, metrics))
-    if LACKS_SHARED not in engine.lacks:
+    if LACKS_SHARED not in engine.traits.lacks:
         await index_manual(engine)
     history = await enter(open_search_history(_find_engine_folder(config)))
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
     redis = await enter(open_redis(config.cache.redis, changed=partial(log_redis_state, log))) if needs_redis else None
-    cache = await enter(_open_cache(config, redis, metrics))
-    if config.r2r.api_url is not None:
-        # The embedded engine has a revision that every process sees.
+    cache = await enter(_open_cache(config, engine.traits, redis, metrics))
+    if not engine.traits.has_certain_revision:
         engine.listen(cache.changed)
     components = Components(
         config, log, metrics, registry, dispatcher, permissions, conversions, embedder, engine, history,
         fleet, own_servers, redis, cache, [],
     )  # fmt: skip
-    components.monitor_dependencies(engine, embedder)
+    components.monitor_dependencies(*engine.dependencies, embedder.dependency if embedder else None)
     return components
 
 
@@ -192,14 +189,15 @@ def _find_engine_folder(config: Config) -> Path:
     return config.data_path / ("r2r" if config.r2r.api_url is not None else "tenants")
 
 
-def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> AbstractAsyncContextManager[Cache]:
+def _open_cache(
+    config: Config, traits: EngineTraits, redis: RedisLink | None, metrics: Metrics
+) -> AbstractAsyncContextManager[Cache]:
     """Open the cache. If it's in Redis, processes with the same documents share it."""
     create = partial(open_cache, config.cache, counted=metrics.count_cache_request, holds=metrics.set_cache_size)
     if redis is None or config.cache.type != "redis":
         return create()
-    sources = config.r2r.api_url or config.data_path, config.embedding, config.answers
-    namespace = repr([str(part) for part in sources])
-    secret = load_cache_secret(config.r2r, config.data_path)
+    namespace = repr([str(part) for part in (traits.cache_namespace, config.embedding, config.answers)])
+    secret = traits.cache_secret or load_cache_secret(config.data_path)
     return create(redis, namespace=namespace, secret=secret)
 
 
@@ -212,10 +210,10 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     windows = await stack.enter_async_context(open_windows(config.reader, local))
     embed = partial(embed_with_priority, components.embedder) if components.embedder else None
     answers = await stack.enter_async_context(open_answers(config.answers, embed))
-    components.monitor_dependencies(windows, answers)
-    ttl, is_remote = config.cache.ttl, config.r2r.api_url is not None
+    components.monitor_dependencies(windows.dependency, answers.dependency)
+    ttl = config.cache.ttl
     federation = Federation(components.fleet, components.cache, ttl.search, can_reach)
-    Documentation(engine, components.cache, ttl.search, is_remote=is_remote, federation=federation).register(registry)
+    Documentation(engine, components.cache, ttl.search, federation=federation).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
     tools, refused = (
         components.permissions.filter_tools(components.dispatcher.tools),
@@ -226,9 +224,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
     scopes = ScopeResolver(engine, projects)
-    Knowledge(engine, components.history, scopes, answers, components.cache, ttl, is_remote=is_remote).register(
-        registry
-    )
+    Knowledge(engine, components.history, scopes, answers, components.cache, ttl).register(registry)
     Ingesting(engine, scopes, sources, conversions).register(registry)
     KnowledgePrompts(engine, scopes).register(registry)
     registry.add_resources(KnowledgeResources(engine, components.history, projects))
@@ -265,15 +261,15 @@ async def register_console(components: Components, authenticate: Authenticate, s
 
 def _describe_server(components: Components, authenticate: Authenticate) -> dict[str, Any]:
     """Return what the console shows about the server to authenticated callers."""
-    config, is_remote = components.config, components.config.r2r.api_url is not None
-    writer = config.answers.model if config.answers.api_url is not None else "r2r" if is_remote else None
+    config, engine = components.config, components.engine
+    own_writer = engine.traits.name if engine.writer is not None else None
     return {
         "auth_required": config.auth.required,
         "has_keys": authenticate.has_keys,
         "version": __version__,
-        "engine": "r2r" if is_remote else "embedded",
-        "embedding": components.embedder.name if components.embedder is not None and not is_remote else None,
-        "answers": writer,
+        "engine": engine.traits.name,
+        "embedding": engine.traits.embedding_model,
+        "answers": config.answers.model if config.answers.api_url is not None else own_writer,
         "max_upload_bytes": MAX_FILE_BYTES,
         "project": config.project,
     }

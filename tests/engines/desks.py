@@ -33,6 +33,7 @@ class WordSums:
 
     name = "word-sums"
     dimensions = 64
+    dependency = None
 
     async def embed_query(self, text: str) -> Vector:
         return self._vector(text)

@@ -31,5 +31,5 @@ class TestR2R(EngineContract):
         async with open_engine(r2r.url) as engine:
             yield engine
 
-    def test_it_declares_itself_what_it_lacks(self) -> None:
-        assert R2REngine.lacks == {LACKS_SHARED, LACKS_REINDEX}
+    async def test_it_declares_itself_what_it_lacks(self, engine: R2REngine) -> None:
+        assert engine.traits.lacks == {LACKS_SHARED, LACKS_REINDEX}

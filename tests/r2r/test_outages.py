@@ -157,9 +157,9 @@ async def test_a_model_that_writes_no_answer_is_told_while_search_goes_on(
         await bring(engine, "Foxes", FOXES)
         with r2r.provider.failing(chat=500):
             with pytest.raises(RefdeskError):
-                await engine.answer(ACME, asked, Search(asked))
+                await engine.writer.answer(ACME, asked, Search(asked))
             assert await found(engine, asked)
-        answer = await engine.answer(ACME, asked, Search(asked))
+        answer = await engine.writer.answer(ACME, asked, Search(asked))
         assert "berries" in answer.text
         assert "[1]" in answer.text
         assert {hit.document.id for hit in answer.hits} == {"animals/foxes"}

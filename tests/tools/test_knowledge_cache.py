@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +51,7 @@ class Distant:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.traits = engine.traits
         self.asked: Counter[str] = Counter()
         self.state = "always the same"
         self.is_down = False
@@ -96,11 +98,12 @@ class Tools:
     def __init__(self, engine: Distant, cache: Cache, folder: Path, *, is_remote: bool) -> None:
         self._registry = Registry()
         self.caller = somebody("ann")
+        engine.traits = replace(engine.traits, has_certain_revision=not is_remote)
         asked = cast(Engine, engine)
         scopes = ScopeResolver(asked, Projects(asked, ProjectsConfig(), folder, None))
         history = SearchHistory(folder)
-        Knowledge(asked, history, scopes, Scribe(), cache, SECONDS, is_remote=is_remote).register(self._registry)
-        Documentation(asked, cache, SECONDS.search, is_remote=is_remote).register(self._registry)
+        Knowledge(asked, history, scopes, Scribe(), cache, SECONDS).register(self._registry)
+        Documentation(asked, cache, SECONDS.search).register(self._registry)
 
     async def ask(self, tool: str, caller: Caller | None = None, **more: Any) -> dict[str, Any]:
         call = Call("tools/call", {"name": tool}, caller or self.caller)

@@ -8,18 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from refdesk.config import R2RConfig
 from refdesk.errors import StorageError
 
 FILE_NAME = "cache.secret"
 BYTES = 32
 
 
-def load_cache_secret(r2r: R2RConfig, data: Path) -> bytes:
-    """Return the R2R credential, which all desks in front of it share, or else a secret in the data folder."""
-    credential = r2r.password or r2r.api_key
-    if r2r.api_url is not None and credential is not None:
-        return credential.get_secret_value().encode()
+def load_cache_secret(data: Path) -> bytes:
+    """Return the secret of all processes on a data folder."""
     try:
         return _load_or_create_secret(data)
     except OSError as error:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 from refdesk.calls import TenantId
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import ToolFailure
+from refdesk.resilience.dependency import Dependency
 
 SHARED = TenantId("")
 """Tenant of the documents included with Refdesk, readable by everyone."""
@@ -221,9 +222,8 @@ class EngineAnswer:
     model: str
 
 
-@runtime_checkable
-class Answering(Protocol):
-    """Engine that generates answers itself."""
+class EngineWriter(Protocol):
+    """Model of an engine that answers questions from the engine's passages."""
 
     async def answer(
         self,
@@ -382,8 +382,18 @@ class Engine(PassageSearch, DocumentReader, DocumentIngest, EngineAdmin, Protoco
     """Document store with search and ingestion for many tenants. A component asks for the role that it uses."""
 
     @property
-    def lacks(self) -> frozenset[str]:
-        """Features of this interface the engine doesn't support, by the `LACKS_*` names."""
+    def traits(self) -> EngineTraits:
+        """What distinguishes this engine from others."""
+        ...
+
+    @property
+    def writer(self) -> EngineWriter | None:
+        """Model that answers in place of Refdesk's own writers."""
+        ...
+
+    @property
+    def dependencies(self) -> Sequence[Dependency]:
+        """External services that are monitored."""
         ...
 
 
@@ -392,3 +402,21 @@ LACKS_REINDEX = "reindex"
 
 LACKS_SHARED = "shared"
 """The engine has no shared documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTraits:
+    """Properties of an engine that other components depend on."""
+
+    name: str
+    cache_namespace: str
+    """Identifies the documents: processes with the same namespace can share cached results."""
+    cache_secret: bytes | None = None
+    """Secret of all processes on the same documents that signs results in a shared cache. None if they only share the
+    data folder."""
+    embedding_model: str | None = None
+    """Model of semantic search, if it runs in this process."""
+    has_certain_revision: bool = True
+    """Whether `revision` reflects every change. Otherwise documents can change without the engine knowing."""
+    lacks: frozenset[str] = frozenset()
+    """Features of the interface that it doesn't support, by the `LACKS_*` names."""

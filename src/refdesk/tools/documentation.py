@@ -56,19 +56,13 @@ class Documentation:
         cache: Cache | None = None,
         seconds: float = 0,
         *,
-        is_remote: bool = False,
         federation: Federation | None = None,
     ) -> None:
-        """`seconds` is the TTL of cached search results.
-
-        `is_remote` means that documents can change without the engine knowing. `federation` searches other servers as
-        well.
-        """
+        """`seconds` is the TTL of cached search results. `federation` searches other servers as well."""
         self._engine = engine
         self._federation = federation
         self._cache = Cache(CacheConfig()) if cache is None else cache
         self._seconds = seconds
-        self._is_remote = is_remote
 
     def register(self, registry: Registry) -> None:
         """Register the tools, resources and prompts."""
@@ -129,7 +123,7 @@ class Documentation:
         parameters = (*arguments.model_dump().values(), *sources)
         key = Key(caller.tenant, caller.user, "search_documentation", parameters, revision)
         # Other servers' documents have no revision here.
-        is_certain = not (self._is_remote or sources)
+        is_certain = self._engine.traits.has_certain_revision and not sources
         result = await self._cache.answer(
             key, self._seconds, lambda: self._run_search(arguments, call), is_certain=is_certain
         )

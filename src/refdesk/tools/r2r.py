@@ -21,10 +21,10 @@ from refdesk.calls import Call, Client, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
 from refdesk.engines.base import (
     IN_PROGRESS,
-    Answering,
     CollectionInfo,
     DocumentStatus,
     Engine,
+    EngineWriter,
     Hit,
     Listing,
     Search,
@@ -257,17 +257,13 @@ class Knowledge:
         writer: AnswerWriter,
         cache: Cache,
         seconds: CacheTtlConfig,
-        *,
-        is_remote: bool = False,
     ) -> None:
-        """`is_remote` means that documents can change without the engine knowing."""
         self._engine = engine
         self._history = history
         self._scopes = scopes
         self._writer = writer
         self._cache = cache
         self._seconds = seconds
-        self._is_remote = is_remote
 
     def register(self, registry: Registry) -> None:
         """Register the search and list tools."""
@@ -339,15 +335,15 @@ class Knowledge:
         async def write() -> RagAnswer:
             search = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
             question = Question(arguments.question, arguments.max_tokens, arguments.temperature, arguments.model)
-            if isinstance(self._engine, Answering):
-                written, hits = await _write_with_engine(self._engine, call.caller.tenant, question, search)
+            if self._engine.writer is not None:
+                written, hits = await _write_with_engine(self._engine.writer, call.caller.tenant, question, search)
             else:
                 hits = await search_distinct(self._engine, call.caller.tenant, search)
                 written = await self._writer.write(question, hits, call.client)
             return _build_rag_answer(written, hits if arguments.include_sources else ())
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
-        needs_client = self._writer.uses_sampling and not isinstance(self._engine, Answering)
+        needs_client = self._writer.uses_sampling and self._engine.writer is None
         answer = await self._answer_from_cache(
             call, "r2r_rag_query", parameters, self._seconds.rag, write, RagAnswer, needs_client=needs_client
         )
@@ -384,7 +380,7 @@ class Knowledge:
     @property
     def _list_seconds(self) -> float:
         """TTL of lists; a local engine lists in a millisecond, so these are not cached."""
-        return self._seconds.list if self._is_remote else 0
+        return 0 if self._engine.traits.has_certain_revision else self._seconds.list
 
     async def _answer_from_cache(
         self,
@@ -414,7 +410,12 @@ class Knowledge:
 
         key = Key(caller.tenant, caller.user, tool, parameters, self._engine.revision(caller.tenant))
         result = await self._cache.answer(
-            key, seconds, make_answer, fits=fits, is_certain=not self._is_remote, needs_client=needs_client
+            key,
+            seconds,
+            make_answer,
+            fits=fits,
+            is_certain=self._engine.traits.has_certain_revision,
+            needs_client=needs_client,
         )
         return add_cache_flags(result)
 
@@ -501,10 +502,10 @@ def _format_hit(number: int, hit: SearchHit) -> str:
 
 
 async def _write_with_engine(
-    engine: Answering, tenant: TenantId, question: Question, search: Search
+    writer: EngineWriter, tenant: TenantId, question: Question, search: Search
 ) -> tuple[WrittenAnswer, Sequence[Hit]]:
     """Return an answer by the engine's own model, and its hits; it cites like our own writers."""
-    generated = await engine.answer(
+    generated = await writer.answer(
         tenant, question.text, search,
         model=question.model, max_tokens=question.max_tokens, temperature=question.temperature,
     )  # fmt: skip

@@ -53,6 +53,8 @@ class _Window(BaseModel):
 class LocalWindows:
     """Chunk windows of documents on this desk."""
 
+    dependency = None
+
     def __init__(self, documents: DocumentLookup, engine: DocumentReader) -> None:
         self._documents = documents
         self._engine = engine

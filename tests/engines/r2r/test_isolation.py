@@ -29,7 +29,14 @@ def count_foreign_chunks(metrics: Metrics) -> float:
 
 
 async def request_answer(engine: R2REngine, question: str = "fox", **given: Any) -> Any:
-    return await engine.answer(ACME, question, Search(question, collections=("animals",), **given))
+    return await engine.writer.answer(ACME, question, Search(question, collections=("animals",), **given))
+
+
+async def test_cache_is_shared_by_all_who_use_one_r2r(r2r: ScriptedR2R, open_engine: OpenEngine) -> None:
+    async with open_engine("one") as one, open_engine("two") as two:
+        assert one.traits == two.traits
+        assert one.traits.cache_secret == PASSWORD.encode()
+        assert r2r.url in one.traits.cache_namespace
 
 
 async def test_an_owner_finds_only_what_is_in_the_collection_that_it_names(r2r: ScriptedR2R, engine: R2REngine) -> None:
@@ -90,7 +97,7 @@ async def test_without_a_passage_no_model_is_asked(r2r: ScriptedR2R, engine: R2R
     await bring(engine, "Foxes", FOXES)
     answer = await request_answer(engine, "walrus")
     assert (answer.text, answer.hits) == ("", ())
-    assert (await engine.answer(TenantId("nobody"), "fox", Search("fox"))).hits == ()
+    assert (await engine.writer.answer(TenantId("nobody"), "fox", Search("fox"))).hits == ()
     assert r2r.count("/v3/retrieval/rag") == 0
 
 
@@ -111,7 +118,7 @@ async def ask_a_model_that_fails(r2r: ScriptedR2R, engine: R2REngine) -> None:
         assert r2r.count("/v3/retrieval/rag") == 5
         for _ in range(10):
             with pytest.raises(WriterFailed):
-                await engine.answer(ACME, "fox", Search("fox"), model="no-such-model")
+                await engine.writer.answer(ACME, "fox", Search("fox"), model="no-such-model")
 
 
 async def test_no_search_is_ever_made_without_the_tenants_own_collections(r2r: ScriptedR2R, engine: R2REngine) -> None:
@@ -120,7 +127,7 @@ async def test_no_search_is_ever_made_without_the_tenants_own_collections(r2r: S
     others = next(id for id, entry in r2r.collections.items() if entry["name"].endswith("other"))
     for collections in ((), ("animals",), (others,), ("nowhere",), ("animals", others)):
         await engine.search(ACME, Search("fox", collections=collections))
-        await engine.answer(ACME, "fox", Search("fox", collections=collections))
+        await engine.writer.answer(ACME, "fox", Search("fox", collections=collections))
     sent_filters = [b["search_settings"]["filters"]["$and"][0] for b in r2r.bodies("/v3/retrieval/")]
     assert sent_filters
     own = {id for id, entry in r2r.collections.items() if entry["name"].endswith("acme")}

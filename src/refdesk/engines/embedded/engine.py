@@ -24,6 +24,7 @@ from refdesk.engines.base import (
     Document,
     DocumentInfo,
     DocumentStatus,
+    EngineTraits,
     FolderSync,
     Hit,
     Listing,
@@ -59,9 +60,13 @@ Listener = Callable[[TenantId], None]
 class EmbeddedEngine:
     """Engine on local files; see `engines.base.Engine`. Created by `open_embedded`."""
 
-    lacks: frozenset[str] = frozenset()
+    writer = None
+    dependencies = ()
 
-    def __init__(self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler) -> None:
+    def __init__(
+        self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler, traits: EngineTraits
+    ) -> None:
+        self.traits = traits
         self._stores = stores
         self._searcher = searcher
         self._scheduler = scheduler
@@ -275,6 +280,8 @@ async def open_embedded(
     `shared` is the folder of the documents all tenants can read. `readers` is the number of concurrent conversions.
     `closed` are files and folders that must not be ingested.
     """
+    model = embedder.name if embedder is not None else None
+    traits = EngineTraits(name="embedded", cache_namespace=str(folder), embedding_model=model)
     stores = StorePool(folder, shared)
     scheduler = IngestScheduler(stores, SourceReader(conversions, closed), embedder, readers, log, metrics, pauses)
     try:
@@ -282,7 +289,7 @@ async def open_embedded(
         await stores.get_or_create(SHARED)
         await stores.open_new()
         async with in_background(scheduler.run()):
-            yield EmbeddedEngine(stores, HybridSearcher(embedder), scheduler)
+            yield EmbeddedEngine(stores, HybridSearcher(embedder), scheduler, traits)
     finally:
         with CancelScope(shield=True):
             await stores.close()

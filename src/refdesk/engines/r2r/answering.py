@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from refdesk.calls import TenantId
 from refdesk.engines.base import EngineAnswer, Search
 from refdesk.engines.r2r.client import Generation, R2RClient, RemoteAnswer, RemoteSearchSettings
-from refdesk.engines.r2r.local_db import LocalDb
+from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.naming import strip_unsafe
 from refdesk.engines.r2r.read import decode_remote_chunk
 from refdesk.engines.r2r.schemas import RemoteChunk
@@ -22,21 +23,32 @@ _NUMBER_CITATION = re.compile(r"\[(\^?\d{1,6}(?:\s*[-–—,;]\s*\d{1,6})*)\]")
 """Citation format of Refdesk's answers. In the output of R2R's model it has no meaning."""
 
 
-class Answerer:
-    """Requests answers from R2R."""
+class R2RWriter:
+    """R2R's model; see `engines.base.EngineWriter`."""
 
-    def __init__(self, client: R2RClient, searcher: R2RSearcher, model: Dependency) -> None:
+    def __init__(self, client: R2RClient, mirror: Mirror, searcher: R2RSearcher, model: Dependency) -> None:
         self._client = client
+        self._mirror = mirror
         self._searcher = searcher
         self._model = model
 
-    async def answer(self, local_db: LocalDb, question: str, search: Search, generation: Generation) -> EngineAnswer:
+    async def answer(
+        self,
+        tenant: TenantId,
+        question: str,
+        search: Search,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+    ) -> EngineAnswer:
         """Return an answer, or an empty one if there is no passage to write it from."""
-        if not await self._searcher.search(local_db, search):
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None or not await self._searcher.search(local_db, search):
             return EngineAnswer("", (), "")
         scope = await self._searcher.resolve_scope(local_db, search)
         settings = scope.to_settings(search, search.limit)
-        answer = await self._generate(strip_unsafe(question), settings, generation)
+        answer = await self._generate(strip_unsafe(question), settings, Generation(model, max_tokens, temperature))
         own = self._searcher.drop_foreign(local_db, scope, answer.chunks)
         if len(own) < len(answer.chunks) or answer.others:
             raise R2RLeaked(

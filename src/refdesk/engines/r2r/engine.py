@@ -28,7 +28,7 @@ from refdesk.engines.base import (
     Document,
     DocumentInfo,
     DocumentStatus,
-    EngineAnswer,
+    EngineTraits,
     FolderSync,
     Hit,
     Listing,
@@ -40,8 +40,8 @@ from refdesk.engines.base import (
     TenantInfo,
 )
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.r2r.answering import Answerer
-from refdesk.engines.r2r.client import Generation, R2RClient, open_client
+from refdesk.engines.r2r.answering import R2RWriter
+from refdesk.engines.r2r.client import R2RClient, open_client
 from refdesk.engines.r2r.document_cache import DocumentCache
 from refdesk.engines.r2r.ingest import R2R_PAUSES, R2RIngestWorker, R2RPauses
 from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
@@ -61,10 +61,7 @@ Listener = Callable[[TenantId], None]
 
 
 class R2REngine:
-    """Engine on an R2R server; see `engines.base.Engine` and `engines.base.Answering`. Created by `open_r2r`."""
-
-    lacks = frozenset((LACKS_REINDEX, LACKS_SHARED))
-    """Features R2R doesn't support."""
+    """Engine on an R2R server; see `engines.base.Engine`. Created by `open_r2r`."""
 
     def __init__(
         self,
@@ -73,18 +70,19 @@ class R2REngine:
         mirror: Mirror,
         worker: R2RIngestWorker,
         searcher: R2RSearcher,
-        answerer: Answerer,
+        writer: R2RWriter,
         document_cache: DocumentCache,
         dependencies: Sequence[Dependency],
+        traits: EngineTraits,
     ) -> None:
-        self.dependencies = tuple(dependencies)
-        """R2R and its model, for health reports."""
+        self.dependencies = dependencies
+        self.traits = traits
+        self.writer = writer
         self._client = client
         self._local_dbs = local_dbs
         self._mirror = mirror
         self._worker = worker
         self._searcher = searcher
-        self._answerer = answerer
         self._document_cache = document_cache
         self._listeners: list[Listener] = []
         mirror.listen(self._notify)
@@ -93,21 +91,6 @@ class R2REngine:
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         local_db = await self._mirror.get_local_db(tenant)
         return await self._searcher.search(local_db, search) if local_db else []
-
-    async def answer(
-        self,
-        tenant: TenantId,
-        question: str,
-        search: Search,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-    ) -> EngineAnswer:
-        local_db = await self._mirror.get_local_db(tenant)
-        if local_db is None:
-            return EngineAnswer("", (), "")
-        return await self._answerer.answer(local_db, question, search, Generation(model, max_tokens, temperature))
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         found = await self._document_cache.find_document(tenant, document_id)
@@ -337,11 +320,22 @@ async def open_r2r(
         )  # fmt: skip
         searcher = R2RSearcher(client, mirror, foreign.report)
         engine = R2REngine(
-            client, local_dbs, mirror, worker, searcher, Answerer(client, searcher, model),
-            DocumentCache(client, mirror, conversions, foreign.report), (r2r, model),
+            client, local_dbs, mirror, worker, searcher, R2RWriter(client, mirror, searcher, model),
+            DocumentCache(client, mirror, conversions, foreign.report), (r2r, model), _describe(settings),
         )  # fmt: skip
         await stack.enter_async_context(in_background(mirror.run(), worker.run()))
         yield engine
+
+
+def _describe(settings: R2RConfig) -> EngineTraits:
+    credential = settings.password or settings.api_key
+    return EngineTraits(
+        name="r2r",
+        cache_namespace=str(settings.api_url),
+        cache_secret=credential.get_secret_value().encode() if credential is not None else None,
+        has_certain_revision=False,
+        lacks=frozenset((LACKS_REINDEX, LACKS_SHARED)),
+    )
 
 
 async def _close_shielded(local_dbs: LocalDbPool) -> None:

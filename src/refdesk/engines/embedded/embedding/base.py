@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from refdesk.resilience.dependency import Dependency
+
 Vector: TypeAlias = "npt.NDArray[np.float32]"
 """Vector of one text: `dimensions` numbers with a norm of one."""
 
@@ -26,6 +28,10 @@ class Embedder(Protocol):
     @property
     def dimensions(self) -> int:
         """Length of a vector; 0 until a remote model has answered for the first time."""
+
+    @property
+    def dependency(self) -> Dependency | None:
+        """Remote service that is monitored; None for a local model."""
 
     async def embed_query(self, text: str) -> Vector:
         """Embed one query with priority, because a caller waits."""

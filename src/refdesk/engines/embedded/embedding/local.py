@@ -41,6 +41,8 @@ EmbedBatch = Callable[[Sequence[str]], Awaitable[Vectors]]
 class LocalEmbedder:
     """Embeds queries in this process and passages with `embed_batch`, `workers` batches at a time."""
 
+    dependency = None
+
     def __init__(self, model: OnnxModel, embed_batch: EmbedBatch, workers: int) -> None:
         self._model = model
         self._embed_batch = embed_batch
