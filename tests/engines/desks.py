@@ -41,7 +41,7 @@ class WordSums:
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._vector(text) for text in texts])
 
-    def embed_query_sync(self, text: str) -> Vector | None:
+    def embed_query_sync(self, text: str) -> Vector:
         return self._vector(text)
 
     def _vector(self, text: str) -> Vector:

@@ -164,7 +164,7 @@ async def test_a_question_is_one_text_to_the_model_that_was_set() -> None:
         async with open_embedder(settings) as embedder:
             assert embedder is not None
             assert embedder.name == "endpoint:some-model"
-            assert embedder.embed_query_sync("x") is None
+            assert embedder.embed_query_sync is None
             assert await embedder.embed_query("x") == pytest.approx(np.array([1, 3, 4]) / 26**0.5)
         (request,) = running.requests
         assert (request["path"], request["model"], request["input"]) == ("/v1/embeddings", "some-model", ["x"])

@@ -29,6 +29,7 @@ async def test_passages_and_questions_come_from_one_model_and_in_order() -> None
     texts = [f"passage number {number}" for number in range(2 * BATCH + 3)]
     async with open_embedder(EmbeddingConfig()) as embedder:
         assert embedder is not None
+        assert embedder.embed_query_sync is not None
         vectors = await embedder.embed_passages(texts)
         assert vectors.shape == (len(texts), embedder.dimensions)
         for place in (0, BATCH, len(texts) - 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,6 @@ from refdesk.engines.base import Hit, Search
 from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.embedding.local import LocalEmbedder
 from refdesk.engines.embedded.ranking import ChunkCandidate
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage.filters import Condition, compile_filter
@@ -85,10 +84,10 @@ class HybridSearcher:
         embedder = None if search.mode == "fulltext" else self._embedder
         if embedder is None:
             return await in_scope[0].search(partial(_search_stores, in_scope, PreparedSearch(search, condition)))
-        if isinstance(embedder, LocalEmbedder):
-            return await in_scope[0].search(
-                partial(_embed_and_search, in_scope, PreparedSearch(search, condition), embedder)
-            )
+        if embedder.embed_query_sync is not None:
+            # One thread for both: switching threads takes longer than some parts of a search.
+            prepared = PreparedSearch(search, condition, model=embedder.name)
+            return await in_scope[0].search(partial(_embed_and_search, in_scope, prepared, embedder.embed_query_sync))
         prepared = PreparedSearch(search, condition, await _embed_query(embedder, search), embedder.name)
         return await in_scope[0].search(partial(_search_stores, in_scope, prepared))
 
@@ -104,11 +103,12 @@ async def _embed_query(embedder: Embedder, search: Search) -> NDArray[np.float32
 
 
 def _embed_and_search(
-    stores: Sequence[TenantStore], prepared: PreparedSearch, embedder: LocalEmbedder, database: sqlite3.Connection
+    stores: Sequence[TenantStore],
+    prepared: PreparedSearch,
+    embed: Callable[[str], NDArray[np.float32]],
+    database: sqlite3.Connection,
 ) -> list[Hit]:
-    """Embed the query and search in one thread: switching threads takes longer than some parts of a search."""
-    vector = embedder.embed_query_sync(prepared.search.query)
-    return _search_stores(stores, replace(prepared, vector=vector, model=embedder.name), database)
+    return _search_stores(stores, replace(prepared, vector=embed(prepared.search.query)), database)
 
 
 def _is_in_scope(store: TenantStore, search: Search) -> bool:

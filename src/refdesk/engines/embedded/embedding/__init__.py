@@ -56,12 +56,9 @@ async def open_embedder(settings: EmbeddingConfig) -> AsyncIterator[Embedder | N
 
 async def embed_with_priority(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """Embed a few texts that a caller waits for, ahead of queued passages where possible."""
+    embed_query = embedder.embed_query_sync
+    if embed_query is None or not texts:
+        return await embedder.embed_passages(texts)
+    import numpy as np
 
-    def embed() -> Vectors | None:
-        import numpy as np
-
-        found = [vector for text in texts if (vector := embedder.embed_query_sync(text)) is not None]
-        return np.stack(found) if found and len(found) == len(texts) else None
-
-    vectors = await to_thread.run_sync(embed)
-    return await embedder.embed_passages(texts) if vectors is None else vectors
+    return np.stack(await to_thread.run_sync(lambda: [embed_query(text) for text in texts]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -39,5 +39,6 @@ class Embedder(Protocol):
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Embed many passages in the background. Cancelling skips what hasn't started."""
 
-    def embed_query_sync(self, text: str) -> Vector | None:
-        """Embed one query in the current thread. Returns None if only `embed_query` can do it."""
+    @property
+    def embed_query_sync(self) -> Callable[[str], Vector] | None:
+        """Function that embeds one query in the current thread. None for a remote model."""

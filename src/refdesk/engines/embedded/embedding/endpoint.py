@@ -77,6 +77,8 @@ async def open_endpoint(
 class EndpointEmbedder:
     """Embedder that requests vectors in batches. Created by `open_endpoint`."""
 
+    embed_query_sync = None
+
     def __init__(
         self,
         client: httpx2.AsyncClient,
@@ -103,9 +105,6 @@ class EndpointEmbedder:
             raise
         vector: Vector = vectors[0]
         return vector
-
-    def embed_query_sync(self, text: str) -> Vector | None:
-        return None
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         import numpy as np
