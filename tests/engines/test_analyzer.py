@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.analyzer import (
+from refdesk.engines.analyzer import (
     MAX_WORD,
     build_heading_path,
     extract_index_terms,

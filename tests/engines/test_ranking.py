@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.ranking import ChunkCandidate, fuse, rank, select_top
+from refdesk.engines.ranking import ChunkCandidate, fuse, rank, select_top
 
 SCORE = st.floats(-1, 40) | st.just(float("nan"))
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
-from refdesk.engines.embedded.analyzer import extract_index_terms
+from refdesk.engines.analyzer import extract_index_terms
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
 from refdesk.policy.permissions import can_reach
 from refdesk.tools.proxied import ProxiedTool

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.analyzer import extract_index_terms, is_stop_word, weigh_query_terms
-from refdesk.engines.embedded.ranking import Scores, fuse, select_top
+from refdesk.engines.analyzer import extract_index_terms, is_stop_word, weigh_query_terms
+from refdesk.engines.ranking import Scores, fuse, select_top
 from refdesk.errors import DependencyError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded import analyzer
+from refdesk.engines import analyzer
 
 HASH_BYTES = 16
 """Enough to avoid accidental collisions within a tenant."""

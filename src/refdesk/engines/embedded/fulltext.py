@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
-from refdesk.engines.embedded import analyzer
+from refdesk.engines import analyzer
 from refdesk.engines.embedded.damage import IndexDamaged
 
 Keys = NDArray[np.int64]

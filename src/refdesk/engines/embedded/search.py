@@ -14,12 +14,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from refdesk.engines import ranking
 from refdesk.engines.base import Hit, Search
-from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.ranking import ChunkCandidate
 from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.ranking import ChunkCandidate
 from refdesk.engines.storage.filters import Condition, compile_filter
 from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
 from refdesk.errors import DependencyError, EngineError

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded import analyzer
+from refdesk.engines import analyzer
 
 Scores = NDArray[np.float64]
 
