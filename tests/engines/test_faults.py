@@ -22,9 +22,9 @@ from refdesk.calls import TenantId, UserId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
 from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, TextSource
-from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
+from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.ingest_worker import IngestWorker
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads

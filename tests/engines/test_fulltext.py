@@ -14,8 +14,14 @@ from pathlib import Path
 import pytest
 from tantivy import Index, SchemaBuilder
 
-from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.fulltext import FREQUENT_COUNT, FullText, FullTextWriter, IndexEntry, _select_terms
+from refdesk.engines.embedded.fulltext import (
+    FREQUENT_COUNT,
+    FullText,
+    FullTextWriter,
+    IndexDamaged,
+    IndexEntry,
+    _select_terms,
+)
 
 PASSAGES = (
     ("Connections", ("Settings",), "max_connections sets how many clients may be connected at once."),

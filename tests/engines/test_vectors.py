@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
 from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, SegmentSize, choose_merges
 from refdesk.engines.embedded.vectors.scan import MIN_SCANNED_ROWS

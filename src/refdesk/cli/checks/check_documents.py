@@ -8,8 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from refdesk.cli.checks.finding import CheckContext, Finding, fail, format_count, ok, warn
-from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.fulltext import FullText
+from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.storage.records import read_last_change

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
 from refdesk.engines import analyzer
-from refdesk.engines.embedded.damage import IndexDamaged
 
 Keys = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -60,6 +59,10 @@ TERM_CACHE_SIZE = 8192
 
 _TOKENIZER_NAME = f"refdesk-words-{analyzer.VERSION}"
 _MARK_ROLE = "mark"
+
+
+class IndexDamaged(Exception):
+    """An index file is missing, truncated, corrupt, or of another version. The owner rebuilds the index."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,9 @@ from typing import Self
 
 import orjson
 
-from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedded_text import unpack_vector
 from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.fulltext import FullTextWriter, IndexEntry
+from refdesk.engines.embedded.fulltext import FullTextWriter, IndexDamaged, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records
 from refdesk.engines.storage.rows import fetch_dicts, now, transaction

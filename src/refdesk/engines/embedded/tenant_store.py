@@ -29,8 +29,7 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import SHARED, CollectionInfo
-from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.fulltext import FullText
+from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.fulltext import IndexDamaged
 
 MANIFEST = "manifest"
 FORMAT = 1

@@ -12,7 +12,7 @@ from threading import Lock
 
 import numpy as np
 
-from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers
 from refdesk.engines.embedded.vectors.manifest import MANIFEST, Manifest, decode_manifest
 from refdesk.engines.embedded.vectors.scan import EXCLUDED, RowSelection, find_nearest

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, RowTable, Words, split_blocks
 from refdesk.engines.embedded.vectors.clusters import (
     COARSE_WORDS,
