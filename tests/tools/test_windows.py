@@ -8,9 +8,10 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-import httpx2
+import aiohttp
 import pytest
 from anyio.lowlevel import checkpoint
+from yarl import URL
 
 from refdesk.calls import TenantId
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
@@ -30,8 +31,8 @@ BROKEN = answer(b"", "500 Internal Server Error")
 async def windows_of(
     *answers: bytes | Script, timeout_seconds: float = waiting.PATIENCE_SECONDS
 ) -> AsyncIterator[tuple[RemoteWindows, Endpoint]]:
-    async with running_endpoint(*answers) as service, httpx2.AsyncClient(timeout=timeout_seconds) as client:
-        yield RemoteWindows(client, service.url, "the-key", timeout_seconds), service
+    async with running_endpoint(*answers) as service, aiohttp.ClientSession() as session:
+        yield RemoteWindows(session, URL(service.url), "the-key", timeout_seconds), service
 
 
 async def ask(windows: RemoteWindows) -> Sequence[WindowChunk]:

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
+import aiohttp
 import anyio
-import httpx2
 import orjson
-from anyio import to_thread
+from yarl import URL
 
 from refdesk.answers.prompt import ModelPrompt
 from refdesk.answers.question import Question
@@ -23,7 +23,7 @@ from refdesk.answers.stream import ChatCompletion, MalformedCompletion
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency
-from refdesk.resilience.response_body import iter_body
+from refdesk.resilience.http_client import CONNECT_ERRORS, iter_body, open_http_session, split_login, wrap_body
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
@@ -53,27 +53,26 @@ async def open_chat(settings: AnswersConfig) -> AsyncIterator[Chat | None]:
     if settings.api_url is None:
         yield None
         return
-    # Loading the system's certificates is slow, so it runs in a thread.
-    trust = await to_thread.run_sync(httpx2.create_ssl_context)
-    timeout = httpx2.Timeout(settings.timeout_seconds, connect=min(CONNECT_SECONDS, settings.timeout_seconds))
-    limits = httpx2.Limits(max_connections=MAX_CONNECTIONS)
-    async with httpx2.AsyncClient(verify=trust, timeout=timeout, limits=limits) as client:
-        yield Chat(settings, client)
+    url = URL(settings.api_url.get_secret_value())
+    connect_seconds = min(CONNECT_SECONDS, settings.timeout_seconds)
+    async with open_http_session(
+        url, connect_seconds=connect_seconds, max_connections=MAX_CONNECTIONS, uses_proxy=True
+    ) as session:
+        yield Chat(settings, url, session)
 
 
 class Chat:
     """Chat completions client; created by `open_chat`."""
 
-    def __init__(self, settings: AnswersConfig, client: httpx2.AsyncClient) -> None:
-        assert settings.api_url is not None
-        url = httpx2.URL(settings.api_url.get_secret_value())
-        # Credentials in the URL are sent as a header, so that the URL can be logged.
-        self._login = (url.username, url.password) if url.userinfo else None
-        self._url = url.copy_with(userinfo=None, path=url.path.rstrip("/") + "/chat/completions")
+    def __init__(self, settings: AnswersConfig, url: URL, session: aiohttp.ClientSession) -> None:
+        base, login = split_login(url)
+        self._url = base.with_path(base.path.rstrip("/") + "/chat/completions", keep_query=True)
+        self._secrets = [secret for secret in (url.user, url.password) if secret]
         self._key = settings.api_key.get_secret_value() if settings.api_key else None
+        self._authorization = login or (f"Bearer {self._key}" if self._key else None)
         self._model = settings.model
         self._seconds = settings.timeout_seconds
-        self._client = client
+        self._session = session
         self.dependency = Dependency("answers", SERVICE, concurrency=MAX_CONNECTIONS)
         self._unsupported: dict[str, frozenset[str]] = {}
 
@@ -102,15 +101,15 @@ class Chat:
         while True:
             unsupported = self._unsupported.get(model, frozenset())
             body = _build_body(model, question, prompt, unsupported)
-            async with self._client.stream(
-                "POST", self._url, content=orjson.dumps(body), headers=self._build_headers(), auth=self._login
+            async with self._session.post(
+                self._url, data=wrap_body(orjson.dumps(body)), headers=self._build_headers(), allow_redirects=False
             ) as response:
-                if response.is_success:
+                if 200 <= response.status < 300:
                     return await _read_completion(response)
                 error = await _read_error(response)
-            if response.status_code >= 500:
+            if response.status >= 500:
                 raise self._build_refusal(response, model, error)
-            parameter = _find_unsupported_parameter(response.status_code, error)
+            parameter = _find_unsupported_parameter(response.status, error)
             if parameter is None or parameter in unsupported:
                 return self._build_refusal(response, model, error)
             self._record_unsupported(model, unsupported | {parameter})
@@ -129,7 +128,7 @@ class Chat:
             "User-Agent": f"Refdesk/{__version__}",
             **outgoing_headers(),
         }
-        return {**headers, "Authorization": f"Bearer {self._key}"} if self._key else headers
+        return {**headers, "Authorization": self._authorization} if self._authorization else headers
 
     def _extract_answer(self, completion: ChatCompletion) -> str:
         text = _REASONING.sub("", completion.text).strip()
@@ -150,11 +149,9 @@ class Chat:
         """Convert HTTP errors to `WriterFailed`."""
         try:
             yield
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+        except CONNECT_ERRORS as error:
             raise WriterFailed(f"{self._name} cannot be reached. Check answers.api_url, or try again later.") from error
-        except httpx2.TimeoutException as error:
-            raise self._build_timeout() from error
-        except httpx2.HTTPError as error:
+        except aiohttp.ClientError as error:
             raise WriterFailed(f"{self._name} broke off its answer. Try again.") from error
         except MalformedCompletion as error:
             raise WriterFailed(f"{self._name} gave no usable answer: {error}. Try again.") from error
@@ -164,8 +161,8 @@ class Chat:
             f"{self._name} took longer than {self._seconds:g} seconds. Try again, or raise answers.timeout_seconds."
         )
 
-    def _build_refusal(self, response: httpx2.Response, model: str, error: dict[str, Any]) -> WriterFailed:
-        status = response.status_code
+    def _build_refusal(self, response: aiohttp.ClientResponse, model: str, error: dict[str, Any]) -> WriterFailed:
+        status = response.status
         message = self._quote_error(error)
         if status in (401, 403):
             return WriterMisconfigured(
@@ -191,7 +188,7 @@ class Chat:
         message = error.get("message")
         if not isinstance(message, str) or not message.strip():
             return ""
-        for secret in filter(None, (self._key, *(self._login or ()))):
+        for secret in filter(None, (self._key, *self._secrets)):
             message = message.replace(secret, "********")
         return f" It says: {' '.join(message.split())[:MAX_ERROR_CHARACTERS]!r}."
 
@@ -211,7 +208,7 @@ def _build_body(model: str, question: Question, prompt: ModelPrompt, unsupported
     return body
 
 
-async def _read_completion(response: httpx2.Response) -> ChatCompletion:
+async def _read_completion(response: aiohttp.ClientResponse) -> ChatCompletion:
     completion = ChatCompletion()
     if "text/event-stream" in response.headers.get("content-type", ""):
         async for data in iter_body(response):
@@ -228,7 +225,7 @@ async def _read_completion(response: httpx2.Response) -> ChatCompletion:
     return completion
 
 
-async def _read_error(response: httpx2.Response) -> dict[str, Any]:
+async def _read_error(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """Return the `error` object of an error response, or an empty one if it has none."""
     body = bytearray()
     async for data in iter_body(response):

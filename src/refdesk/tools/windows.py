@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-import httpx2
+import aiohttp
 import orjson
 from anyio import fail_after, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
+from yarl import URL
 
 from refdesk.calls import TenantId
 from refdesk.config import ReaderConfig
@@ -17,7 +18,7 @@ from refdesk.documents.conversion_store import HANDLE
 from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE, Dependency
-from refdesk.resilience.response_body import read_body
+from refdesk.resilience.http_client import open_http_session, read_body, split_login
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import DocumentLookup
@@ -83,11 +84,19 @@ def _build_chunk(id: str, text: str, section_id: str, path: Sequence[str], page:
 class RemoteWindows:
     """Chunk windows from another service over HTTP; the tenant is forwarded, the caller's headers are not."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, key: str | None, timeout_seconds: float) -> None:
-        self._client = client
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: URL,
+        key: str | None,
+        timeout_seconds: float,
+        login: str | None = None,
+    ) -> None:
+        self._session = session
         self._url = url
         self._seconds = timeout_seconds
-        self._headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
+        optional = {"x-api-key": key, "authorization": login}
+        self._headers = {"content-type": "application/json", **{k: v for k, v in optional.items() if v}}
         self.dependency = Dependency("window", SERVICE)
 
     async def read_around(
@@ -135,18 +144,18 @@ class RemoteWindows:
         headers = {**self._headers, **outgoing_headers()}
         try:
             with fail_after(self._seconds):
-                async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
+                async with self._session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
                     retry_after = parse_retry_after(response.headers.get("retry-after"))
                     return (
-                        response.status_code,
+                        response.status,
                         retry_after,
                         await read_body(
                             response, MAX_ANSWER_BYTES, lambda: _build_error("gave an answer that is too long")
                         ),
                     )
-        except httpx2.TimeoutException as error:
+        except aiohttp.ServerTimeoutError as error:
             raise TimeoutError from error
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except aiohttp.ClientError as error:
             raise _build_error("cannot be reached") from error
 
 
@@ -165,5 +174,6 @@ async def open_windows(settings: ReaderConfig, local: LocalWindows) -> AsyncIter
         return
     key = settings.retrieval_api_key.get_secret_value() if settings.retrieval_api_key else None
     seconds = settings.retrieval_timeout_seconds
-    async with httpx2.AsyncClient(timeout=seconds, trust_env=False, follow_redirects=False) as client:
-        yield RemoteWindows(client, settings.retrieval_window_url.get_secret_value(), key, seconds)
+    url, login = split_login(URL(settings.retrieval_window_url.get_secret_value()))
+    async with open_http_session(url, connect_seconds=seconds) as session:
+        yield RemoteWindows(session, url, key, seconds, login)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
 import anyio
-import httpx2
 import orjson
 from anyio import to_thread
+from yarl import URL
 
 from refdesk.config import R2RConfig
 from refdesk.engines.r2r.auth import TokenSource
@@ -24,7 +25,7 @@ from refdesk.engines.r2r.naming import is_uuid
 from refdesk.engines.r2r.schemas import make_unusable_error
 from refdesk.errors import R2RUnreachable
 from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.response_body import read_body
+from refdesk.resilience.http_client import CONNECT_ERRORS, open_http_session, read_body, split_login, wrap_body
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import Metrics, outgoing_headers
 from refdesk.version import __version__
@@ -103,15 +104,18 @@ class R2RTransport:
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
-        base: httpx2.URL,
+        session: aiohttp.ClientSession,
+        base: URL,
         dependency: Dependency,
         metrics: Metrics,
         *,
+        login: str | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client
-        self._base = base
+        """Create a transport. `login` is an `Authorization` header in place of the token's."""
+        self._session = session
+        self._base = str(base).rstrip("/")
+        self._login = login
         self._dependency = dependency
         self._metrics = metrics
         self._now = now
@@ -145,19 +149,24 @@ class R2RTransport:
         with anyio.move_on_after(request.seconds), _translate_errors(request):
             # Encoding a long text would block the event loop.
             body = await to_thread.run_sync(_encode_body, request) if request.form else _encode_body(request)
-            async with self._client.stream(
+            async with self._session.request(
                 request.method,
                 self._url(request),
-                content=body,
-                headers=_build_headers(request, token),
+                data=wrap_body(body),
+                headers=_build_headers(request, self._login or (f"Bearer {token}" if token else None)),
+                allow_redirects=False,
             ) as response:
                 return await self._reply(request, response)
         raise _make_timeout_error(request)
 
-    async def _reply(self, request: R2RRequest, response: httpx2.Response) -> R2RReply:
-        status = response.status_code
-        raw = await _read_limited(response, MAX_RESPONSE_BYTES if response.is_success else MAX_ERROR_BYTES)
-        answer = _parse_json(raw, is_needed=response.is_success)
+    async def _reply(self, request: R2RRequest, response: aiohttp.ClientResponse) -> R2RReply:
+        status = response.status
+        is_success = 200 <= status < 300
+        max_bytes = MAX_RESPONSE_BYTES if is_success else MAX_ERROR_BYTES
+        raw = await read_body(
+            response, max_bytes, lambda: make_unusable_error(f"it is longer than {max_bytes // 1024:,} kB")
+        )
+        answer = _parse_json(raw, is_needed=is_success)
         if status == 429:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
             raise make_rate_limit_error(self._backoff.record_refusal(self._now(), retry_after), answer)
@@ -166,11 +175,10 @@ class R2RTransport:
         self._backoff.record_success(self._now())
         return R2RReply(status, answer)
 
-    def _url(self, request: R2RRequest) -> httpx2.URL:
+    def _url(self, request: R2RRequest) -> URL:
         path = "/".join(map(_quote_segment, ("v3", *request.path)))
         query = _encode_pairs(request.query)
-        raw = f"{self._base.path.rstrip('/')}/{path}{f'?{query}' if query else ''}"
-        return self._base.copy_with(raw_path=raw.encode("ascii"))
+        return URL(f"{self._base}/{path}{f'?{query}' if query else ''}", encoded=True)
 
 
 @asynccontextmanager
@@ -179,18 +187,12 @@ async def open_r2r_transport(
 ) -> AsyncIterator[R2RTransport]:
     """Open a transport with a connection pool to the configured server."""
     assert settings.api_url is not None
-    base = httpx2.URL(settings.api_url.get_secret_value())
-    # A password in the URL is sent as a header, because URLs appear in logs.
-    auth = (base.username, base.password) if base.userinfo else None
-    path = base.path.rstrip("/").removesuffix("/v3")
-    # Loading the system's certificates takes a while.
-    ssl_context = await to_thread.run_sync(httpx2.create_ssl_context)
-    limits = httpx2.Limits(max_connections=settings.max_connections)
-    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-    async with httpx2.AsyncClient(
-        verify=ssl_context, timeout=timeout, limits=limits, trust_env=False, follow_redirects=False, auth=auth
-    ) as client:
-        yield R2RTransport(client, base.copy_with(userinfo=None, path=path or "/"), dependency, metrics)
+    url, login = split_login(URL(settings.api_url.get_secret_value()))
+    base = url.with_path(url.path.rstrip("/").removesuffix("/v3"))
+    async with open_http_session(
+        base, connect_seconds=CONNECT_SECONDS, max_connections=settings.max_connections
+    ) as session:
+        yield R2RTransport(session, base, dependency, metrics, login=login)
 
 
 def _unwrap(reply: R2RReply) -> Any:
@@ -219,7 +221,7 @@ def _encode_body(request: R2RRequest) -> bytes | None:
     return orjson.dumps(request.json) if request.json is not None else None
 
 
-def _build_headers(request: R2RRequest, token: str | None) -> dict[str, str]:
+def _build_headers(request: R2RRequest, authorization: str | None) -> dict[str, str]:
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
@@ -230,13 +232,7 @@ def _build_headers(request: R2RRequest, token: str | None) -> dict[str, str]:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
     elif request.json is not None:
         headers["Content-Type"] = "application/json"
-    return {**headers, "Authorization": f"Bearer {token}"} if token else headers
-
-
-async def _read_limited(response: httpx2.Response, max_bytes: int) -> bytes:
-    return await read_body(
-        response, max_bytes, lambda: make_unusable_error(f"it is longer than {max_bytes // 1024:,} kB")
-    )
+    return {**headers, "Authorization": authorization} if authorization else headers
 
 
 def _parse_json(body: bytes, *, is_needed: bool) -> Any:
@@ -253,11 +249,9 @@ def _translate_errors(request: R2RRequest) -> Iterator[None]:
     """Raise connection errors as R2RUnreachable."""
     try:
         yield
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+    except CONNECT_ERRORS as error:
         raise R2RUnreachable("R2R cannot be reached. Check r2r.api_url, or try again later.") from error
-    except httpx2.TimeoutException as error:
-        raise _make_timeout_error(request) from error
-    except httpx2.HTTPError as error:
+    except aiohttp.ClientError as error:
         raise R2RUnreachable("R2R broke off its answer. Try again.") from error
 
 

@@ -6,21 +6,22 @@ Responses are validated: count, order, size and numbers. The API key never appea
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import aiohttp
 import anyio
-import httpx2
 import orjson
+from yarl import URL
 
 from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding.base import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
+from refdesk.resilience.http_client import open_http_session, read_body, split_login, wrap_body
 from refdesk.resilience.partial_results import mark_partial_result
-from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, parse_retry_after
 from refdesk.telemetry import outgoing_headers
 
@@ -66,12 +67,12 @@ async def open_endpoint(
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[EndpointEmbedder]:
     """Open an embedder with one HTTP client. `url` is the base URL, without `/embeddings`."""
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    address, login = split_login(URL(f"{url.rstrip('/')}/embeddings"))
+    authorization = login or (f"Bearer {key}" if key else None)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": authorization} if authorization else {})
     dependency = Dependency("embedding", BREAKER, concurrency=CONCURRENCY, pause=pause, now=now)
-    async with httpx2.AsyncClient(timeout=timeout_seconds, headers=headers, follow_redirects=False) as client:
-        yield EndpointEmbedder(
-            client, f"{url.rstrip('/')}/embeddings", model, timeout_seconds, dependency, query_seconds
-        )
+    async with open_http_session(address, connect_seconds=timeout_seconds, uses_proxy=True) as session:
+        yield EndpointEmbedder(session, address, headers, model, timeout_seconds, dependency, query_seconds)
 
 
 class EndpointEmbedder:
@@ -81,15 +82,17 @@ class EndpointEmbedder:
 
     def __init__(
         self,
-        client: httpx2.AsyncClient,
-        url: str,
+        session: aiohttp.ClientSession,
+        url: URL,
+        headers: Mapping[str, str],
         model: str,
         timeout_seconds: float,
         dependency: Dependency,
         query_seconds: float,
     ) -> None:
-        self._client = client
+        self._session = session
         self._url = url
+        self._headers = headers
         self._model = model
         self._seconds = timeout_seconds
         self._query_seconds = min(timeout_seconds, query_seconds)
@@ -144,32 +147,34 @@ class EndpointEmbedder:
         body = orjson.dumps({"model": self._model, "input": list(texts), "encoding_format": "float"})
         try:
             with anyio.fail_after(seconds):
-                request = self._client.stream("POST", self._url, content=body, headers=outgoing_headers())
-                async with request as response:
+                headers = {**self._headers, **outgoing_headers()}
+                async with self._session.post(
+                    self._url, data=wrap_body(body), headers=headers, allow_redirects=False
+                ) as response:
                     content = await read_body(response, MAX_RESPONSE_BYTES, _make_too_long_error)
-        except httpx2.TimeoutException as error:
+        except aiohttp.ServerTimeoutError as error:
             raise TimeoutError from error
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except aiohttp.ClientError as error:
             raise EngineError(f"The embedding service cannot be reached ({type(error).__name__})") from error
-        if response.status_code == 200:
+        if response.status == 200:
             return _parse_vectors(content, len(texts))
-        if response.status_code == 429:
+        if response.status == 429:
             raise RateLimited("The embedding service has too many requests", retry_after=_parse_retry_after(response))
-        if response.status_code in TRANSIENT_STATUSES:
+        if response.status in TRANSIENT_STATUSES:
             raise _make_refusal(response, content)
         return _make_refusal(response, content)
 
 
-def _make_refusal(response: httpx2.Response, content: bytes) -> EngineError:
-    if response.status_code in (401, 403):
+def _make_refusal(response: aiohttp.ClientResponse, content: bytes) -> EngineError:
+    if response.status in (401, 403):
         return EngineError("The embedding service refuses the key; check embedding.api_key")
     suffix = f": {message}" if (message := _parse_message(content)) else ""
     return EngineError(
-        f"The embedding service answered {response.status_code}{suffix}", retry_after=_parse_retry_after(response)
+        f"The embedding service answered {response.status}{suffix}", retry_after=_parse_retry_after(response)
     )
 
 
-def _parse_retry_after(response: httpx2.Response) -> float | None:
+def _parse_retry_after(response: aiohttp.ClientResponse) -> float | None:
     return parse_retry_after(response.headers.get("retry-after"))
 
 
