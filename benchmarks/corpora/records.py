@@ -24,12 +24,12 @@ from refdesk.calls import LOCAL
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION
 from refdesk.engines.base import ConvertedSource, NewDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.tenant_folders import tenant_folder_name
+from refdesk.engines.storage.databases import tenant_folder_name
 
 TENANT = LOCAL.tenant
 AT_ONCE = 1000

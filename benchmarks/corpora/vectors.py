@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.embedding import Embedder
 
 REAL = 5_000
 """Chunks that are really embedded: some minutes of work, done once."""

@@ -34,8 +34,7 @@ from refdesk.downstream.files.switching import OwnServers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
-from refdesk.engines.embedded.embedding import embed_with_priority, open_embedder
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.embedding import Embedder, embed_with_priority, open_embedder
 from refdesk.engines.embedded.engine import open_embedded
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
 from refdesk.manual import find_manual_index_folder, index_manual

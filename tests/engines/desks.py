@@ -15,10 +15,10 @@ import tantivy
 
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
-from refdesk.engines.embedded.embedding.base import Embedder, Vector, Vectors
+from refdesk.engines.embedded.embedding import Embedder, Vector, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.embedded.fulltext import FullText
-from refdesk.engines.embedded.pauses import Pauses
+from refdesk.engines.embedded.ingest_worker import Pauses
 from refdesk.engines.embedded.vectors.reader import open_state
 from refdesk.telemetry import Log, Metrics
 

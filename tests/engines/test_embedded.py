@@ -13,8 +13,7 @@ from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.base import FileSource, NewDocument, TextSource
-from refdesk.engines.embedded.embedding import open_embedder
-from refdesk.engines.embedded.embedding.base import Embedder, Vectors
+from refdesk.engines.embedded.embedding import Embedder, Vectors, open_embedder
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.telemetry import Log, Metrics
 from tests.contracts.engine import ACME, FOXES, EngineContract, bring, finished, found

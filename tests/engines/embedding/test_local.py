@@ -13,8 +13,7 @@ import pytest
 
 from refdesk.config.models import EmbeddingConfig
 from refdesk.documents.sandbox import Limits, open_sandbox
-from refdesk.engines.embedded.embedding import open_embedder
-from refdesk.engines.embedded.embedding.base import Vectors
+from refdesk.engines.embedded.embedding import Vectors, open_embedder
 from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, SandboxBatchEmbedder
 from refdesk.engines.embedded.embedding.onnx import OnnxModel, read_builtin_model, read_model_folder
 from refdesk.errors import EngineError

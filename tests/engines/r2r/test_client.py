@@ -14,8 +14,14 @@ from pydantic import SecretStr
 
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.engines.r2r.client import Generation, R2RClient, RemoteSearchSettings, open_client
-from refdesk.engines.r2r.http import MAX_BACKOFF_SECONDS, MAX_RESPONSE_BYTES, R2RRequest, RateLimitBackoff
-from refdesk.engines.r2r.http_errors import extract_message, make_refusal
+from refdesk.engines.r2r.http import (
+    MAX_BACKOFF_SECONDS,
+    MAX_RESPONSE_BYTES,
+    R2RRequest,
+    RateLimitBackoff,
+    extract_message,
+    make_refusal,
+)
 from refdesk.errors import (
     BreakerOpen,
     ConfigError,

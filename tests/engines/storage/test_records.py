@@ -12,7 +12,7 @@ import pytest
 from refdesk.engines.base import NewDocument, TextSource
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.schema import read_schema
+from refdesk.engines.storage.databases import read_schema
 
 ENGINES = ("refdesk.engines.embedded", "refdesk.engines.r2r")
 QUESTIONS: dict[str, Callable[[records.Database], Any]] = {

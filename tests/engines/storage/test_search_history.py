@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from refdesk.calls import TenantId, UserId
+from refdesk.engines.storage.databases import tenant_folder_name
 from refdesk.engines.storage.search_history import FILE_NAME, PastSearch, SearchHistory, open_search_history
-from refdesk.engines.storage.tenant_folders import tenant_folder_name
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from refdesk.cli.checks.finding import CheckContext, Finding, fail, format_count
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
+from refdesk.engines.storage.databases import DATABASE
 from refdesk.engines.storage.records import read_last_change
-from refdesk.engines.storage.tenant_folders import DATABASE
 
 MAX_CHECKED_BYTES = 268_435_456
 """Largest database to run `quick_check` on. Larger ones take too long."""

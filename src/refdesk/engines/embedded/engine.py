@@ -1,7 +1,7 @@
 """Embedded engine: every tenant's documents in its own files, with full-text and semantic search.
 
-This module only delegates: `store_pool` has the files, `storage` the SQL, `search` the search, and `ingest_scheduler`
-the ingestion.
+This module only delegates: `tenant_store` has the files, `storage` the SQL, `search` the search, and
+`ingest_scheduler` the ingestion.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ from refdesk.engines.base import (
     Status,
     TenantInfo,
 )
-from refdesk.engines.embedded import read
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded import document_blobs
+from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.ingest_scheduler import IngestScheduler
-from refdesk.engines.embedded.pauses import PAUSES, Pauses
+from refdesk.engines.embedded.ingest_worker import PAUSES, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
-from refdesk.engines.embedded.store_pool import StorePool
-from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
@@ -79,21 +78,21 @@ class EmbeddedEngine:
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: read.load_document(database, document_id))
+            found = await store.run(lambda database: document_blobs.load_document(database, document_id))
             if found is not None:
                 return found
         return None
 
     async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
         for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: read.open_packed_document(database, document_id))
+            found = await store.run(lambda database: document_blobs.open_packed_document(database, document_id))
             if found is not None:
                 return found
         return None
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
         for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: read.load_info(database, document_id))
+            found = await store.run(lambda database: document_blobs.load_info(database, document_id))
             if found is not None:
                 return found
         return None
@@ -102,7 +101,9 @@ class EmbeddedEngine:
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
         for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: read.load_window(database, document_id, chunk_id, before, after))
+            found = await store.run(
+                lambda database: document_blobs.load_window(database, document_id, chunk_id, before, after)
+            )
             if found is not None:
                 return found
         return None

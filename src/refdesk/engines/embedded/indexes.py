@@ -15,8 +15,8 @@ from typing import Self
 
 import orjson
 
-from refdesk.engines.embedded.embedded_text import unpack_vector
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.embedding import Embedder
+from refdesk.engines.embedded.embedding_queue import unpack_vector
 from refdesk.engines.embedded.fulltext import FullTextWriter, IndexDamaged, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records

@@ -10,11 +10,9 @@ from anyio.abc import TaskGroup
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded import embedding_queue
-from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.ingest_worker import IngestWorker
-from refdesk.engines.embedded.pauses import Pauses
-from refdesk.engines.embedded.store_pool import StorePool
-from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.embedded.embedding import Embedder
+from refdesk.engines.embedded.ingest_worker import IngestWorker, Pauses
+from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import records
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.errors import DependencyError

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
@@ -17,16 +18,31 @@ from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
-from refdesk.engines.embedded.pauses import PAUSES, Pauses
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.databases import translate_errors
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.queue import IngestTask, SourceContent
-from refdesk.engines.storage.tenant_folders import translate_errors
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Intervals in seconds."""
+
+    queue_poll: float = 2.0
+    """Polling interval for work that another process has queued or left behind."""
+    error: float = 5.0
+    """Delay before work continues after an error such as a full disk."""
+    first_retry: float = 2.0
+    """Delay before the second attempt to convert or embed a document. It triples with each further attempt."""
+
+
+PAUSES = Pauses()
+
 
 MAX_ATTEMPTS = 4
 """Attempts for errors that may be temporary, such as an unreachable web page."""

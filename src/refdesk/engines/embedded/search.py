@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from refdesk.engines import ranking
 from refdesk.engines.base import Hit, Search
-from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.ranking import ChunkCandidate

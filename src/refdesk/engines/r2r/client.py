@@ -15,8 +15,15 @@ import orjson
 
 from refdesk.config import R2RConfig
 from refdesk.engines.r2r.auth import ApiKeySource, CredentialsRefused, TokenManager, TokenPair, TokenSource
-from refdesk.engines.r2r.http import R2RReply, R2RRequest, R2RTransport, open_r2r_transport
-from refdesk.engines.r2r.http_errors import CONFLICT, NOT_FOUND, IgnoreStatus
+from refdesk.engines.r2r.http import (
+    CONFLICT,
+    NOT_FOUND,
+    IgnoreStatus,
+    R2RReply,
+    R2RRequest,
+    R2RTransport,
+    open_r2r_transport,
+)
 from refdesk.engines.r2r.schemas import (
     RemoteChunk,
     RemoteCollection,

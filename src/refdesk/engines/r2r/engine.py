@@ -1,7 +1,7 @@
 """R2R engine; see `engines.base.Engine`. R2R stores the documents, a local database everything else.
 
 This module only delegates: `mirror` tracks R2R's content, `search` and `answering` query it, `ingest` adds documents,
-and `document_cache` reads them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
+and `read` reads them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from refdesk.engines.base import (
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.answering import R2RWriter
 from refdesk.engines.r2r.client import R2RClient, open_client
-from refdesk.engines.r2r.document_cache import DocumentCache
 from refdesk.engines.r2r.ingest import R2R_PAUSES, R2RIngestWorker, R2RPauses
 from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.mirror import Mirror
+from refdesk.engines.r2r.read import DocumentCache
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher
 from refdesk.engines.storage import queue, records

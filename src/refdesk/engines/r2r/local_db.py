@@ -19,12 +19,12 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.storage.connections import ConnectionPool
-from refdesk.engines.storage.schema import read_schema
-from refdesk.engines.storage.tenant_folders import (
+from refdesk.engines.storage.databases import (
     DATABASE,
+    ConnectionPool,
     collect_tenant_info,
     list_new_tenants,
+    read_schema,
     tenant_folder_name,
     translate_errors,
 )

@@ -19,7 +19,7 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import R2RClient
-from refdesk.engines.r2r.http_errors import NOT_FOUND, IgnoreStatus
+from refdesk.engines.r2r.http import NOT_FOUND, IgnoreStatus
 from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument

@@ -16,8 +16,8 @@ import anyio
 from anyio import CancelScope, to_thread
 
 from refdesk.calls import TenantId, UserId
+from refdesk.engines.storage.databases import tenant_folder_name, translate_errors
 from refdesk.engines.storage.rows import parse_time, transaction
-from refdesk.engines.storage.tenant_folders import tenant_folder_name, translate_errors
 from refdesk.errors import DependencyError
 
 FILE_NAME = "history.db"

@@ -17,7 +17,7 @@ import orjson
 from yarl import URL
 
 from refdesk.config import CircuitBreakerConfig
-from refdesk.engines.embedded.embedding.base import Vector, Vectors
+from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
 from refdesk.resilience.http_client import open_http_session, read_body, split_login, wrap_body

@@ -17,7 +17,7 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
 from refdesk.documents.scratch import scratch_file
-from refdesk.engines.embedded.embedding.base import Vector, Vectors
+from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.engines.embedded.embedding.onnx import ModelFolder, OnnxModel
 from refdesk.errors import CannotConvert, EngineError, RefdeskError
 

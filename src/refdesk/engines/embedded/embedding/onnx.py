@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refdesk.documents import tokens
-from refdesk.engines.embedded.embedding.base import Vector, Vectors
+from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError
 
 if TYPE_CHECKING:

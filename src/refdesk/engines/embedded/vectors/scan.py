@@ -13,9 +13,16 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.vectors.arrays import Bytes, Flags, Float32s, Numbers, Words, split_blocks
-from refdesk.engines.embedded.vectors.clusters import COARSE_WORDS
-from refdesk.engines.embedded.vectors.codes import encode_signs
+from refdesk.engines.embedded.vectors.arrays import (
+    COARSE_WORDS,
+    Bytes,
+    Flags,
+    Float32s,
+    Numbers,
+    Words,
+    encode_signs,
+    split_blocks,
+)
 from refdesk.engines.embedded.vectors.segment import Segment
 
 Counts = NDArray[np.unsignedinteger]

@@ -26,15 +26,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.fulltext import IndexDamaged
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, RowTable, Words, split_blocks
-from refdesk.engines.embedded.vectors.clusters import (
+from refdesk.engines.embedded.vectors.arrays import (
     COARSE_WORDS,
     Clusters,
+    Flags,
+    Float32s,
+    Numbers,
+    RowTable,
+    Words,
     assign_centres,
+    compute_cosines,
     count_clusters,
+    count_code_words,
+    dequantize,
+    encode_signs,
     find_centres,
+    split_blocks,
 )
-from refdesk.engines.embedded.vectors.codes import compute_cosines, count_code_words, dequantize, encode_signs
 
 MAGIC = b"RDVEC003"
 _HEADER = struct.Struct("<8sQQII")
