@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.storage.databases import tenant_folder_name
+from refdesk.engines.storage.databases import DATABASE, tenant_folder_name
 from refdesk.engines.storage.search_history import FILE_NAME, PastSearch, SearchHistory, open_search_history
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +41,17 @@ async def test_history_survives_a_restart(tmp_path: Path) -> None:
     async with open_search_history(tmp_path) as history:
         assert await history.list_recent(ACME, ANN) == [past]
         assert await history.list_recent(OTHER, ANN) == []
+
+
+async def test_history_of_earlier_versions_is_copied_once(tmp_path: Path) -> None:
+    folder = tmp_path / tenant_folder_name(ACME)
+    folder.mkdir()
+    with closing(sqlite3.connect(folder / DATABASE)) as documents, documents:
+        documents.execute("CREATE TABLE history (key INTEGER PRIMARY KEY, user, query, collection, results, at)")
+        documents.execute("INSERT INTO history VALUES (1, 'ann', 'fox', 'animals', 3, ?)", (AT.isoformat(),))
+    for _ in range(2):
+        async with open_search_history(tmp_path) as history:
+            assert await history.list_recent(ACME, ANN) == [PastSearch("fox", "animals", 3, AT)]
 
 
 async def test_reader_waits_for_a_write_in_progress(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import anyio
 from anyio import CancelScope, to_thread
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.storage.databases import tenant_folder_name, translate_errors
+from refdesk.engines.storage.databases import DATABASE, tenant_folder_name, translate_errors
 from refdesk.engines.storage.rows import parse_time, transaction
 from refdesk.errors import DependencyError
 
@@ -38,7 +38,7 @@ BUSY_SECONDS = 10.0
 """Time to wait for another process that is writing."""
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS history (
+CREATE TABLE history (
     key INTEGER PRIMARY KEY AUTOINCREMENT,
     user TEXT NOT NULL,
     query TEXT NOT NULL,
@@ -46,8 +46,11 @@ CREATE TABLE IF NOT EXISTS history (
     results INTEGER NOT NULL,
     at TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS history_by_user ON history (user, key);
+CREATE INDEX history_by_user ON history (user, key);
+PRAGMA user_version = 1;
 """
+
+_INSERT = "INSERT INTO history (user, query, collection, results, at) VALUES (?, ?, ?, ?, ?)"
 
 T = TypeVar("T")
 
@@ -112,7 +115,7 @@ class SearchHistory:
             )
             return [PastSearch(query, collection, results, parse_time(at)) for query, collection, results, at in rows]
 
-        return await self._run(tenant, select) if self._find_path(tenant).exists() else []
+        return await self._run(tenant, select) if self._find_path(tenant).parent.exists() else []
 
     async def flush(self) -> None:
         """Write all queued searches. A failure of one tenant doesn't stop the others."""
@@ -145,7 +148,8 @@ class SearchHistory:
             with translate_errors("the search history failed"):
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
-                    database.executescript(_SCHEMA)
+                    if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+                        _create_tables(database, path.with_name(DATABASE))
                     return work(database)
 
         return await to_thread.run_sync(run)
@@ -154,11 +158,27 @@ class SearchHistory:
         return self._folder / tenant_folder_name(tenant) / FILE_NAME
 
 
+def _create_tables(database: sqlite3.Connection, documents: Path) -> None:
+    """Create the tables, with the searches that earlier versions stored in the database of the documents."""
+    earlier: list[tuple[object, ...]] = []
+    if documents.exists():
+        with closing(sqlite3.connect(f"{documents.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as old:
+            if old.execute("SELECT 1 FROM sqlite_master WHERE name = 'history'").fetchone():
+                earlier = old.execute(
+                    "SELECT user, query, collection, results, at FROM history ORDER BY key"
+                ).fetchall()
+    with transaction(database):
+        if database.execute("PRAGMA user_version").fetchone()[0] == 0:  # another process may have been faster
+            for statement in _SCHEMA.split(";"):
+                database.execute(statement)
+            database.executemany(_INSERT, earlier)
+
+
 def _insert(database: sqlite3.Connection, searches: Sequence[tuple[str, PastSearch]]) -> None:
     """Store searches, and delete the oldest ones beyond the limits."""
     with transaction(database):
         database.executemany(
-            "INSERT INTO history (user, query, collection, results, at) VALUES (?, ?, ?, ?, ?)",
+            _INSERT,
             [(user, past.query, past.collection, past.results, past.at.isoformat()) for user, past in searches],
         )
         for user in {user for user, _ in searches}:
