@@ -22,7 +22,7 @@ The name of a class is its `type` on the wire. `inbound.error_mapping` converts 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -91,6 +91,15 @@ class MethodNotFound(ProtocolError):
 
 class TransportError(ProtocolError):
     """A request that the transport refuses: an unknown session, headers that disagree with the body."""
+
+    def __init__(self, detail: str, *, code: int = INVALID_REQUEST, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self._data = data or {}
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {**super().data, **self._data}
 
 
 class InternalError(RefdeskError):

@@ -12,7 +12,7 @@ from tests.behaviour.ways import WAYS, Way
 
 @pytest.fixture(params=WAYS, scope="module")
 async def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Way]:
-    """The same test over plain HTTP, Streamable HTTP old and new, stdio and in memory."""
+    """The same test over plain HTTP, Streamable HTTP old and new, and stdio."""
     given = {"data_dir": str(tmp_path_factory.mktemp("data")), "server.port": 0, "embedding.source": "none"}
     config = load(None, {}, given)
     async with WAYS[request.param](config) as way:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,11 +18,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import SERVER_INFO_META_KEY
 from pydantic import ConfigDict
 
-from refdesk.app import open_desk
 from refdesk.config import Config
-from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.notifications import NotificationHub
-from tests.servers import RunningServer, register_test_tools, running_server
+from tests.servers import RunningServer, running_server
 
 Result = dict[str, Any]
 _ENVELOPE_FIELDS = ("resultType", "ttlMs", "cacheScope")
@@ -68,7 +64,7 @@ class PlainHttpClient:
 
 
 class LegacySession:
-    """A session whose client does not name its revision, as some do not: the SDK answers, in event streams."""
+    """A session whose client does not name its revision, as some do not."""
 
     def __init__(self, server: RunningServer, session: str) -> None:
         self._server = server
@@ -77,9 +73,7 @@ class LegacySession:
 
     async def __call__(self, method: str, params: Result | None = None) -> Result:
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params or {}}
-        answer = await self._server.post(message, **self._headers)
-        (data,) = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
-        return _result_of(json.loads(data))
+        return _result_of((await self._server.post(message, **self._headers)).json())
 
 
 class SdkClient:
@@ -127,8 +121,8 @@ async def streamable_http_newest(config: Config) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
-async def streamable_http_newest_by_the_sdk(config: Config) -> AsyncIterator[Way]:
-    """A header that names a parameter, though of no tool, is the SDK's to judge, and so the whole request is."""
+async def streamable_http_newest_with_param_headers(config: Config) -> AsyncIterator[Way]:
+    """With a header that names a parameter, though of no tool: the SDK's rules are applied."""
     async with (
         running_server(config) as server,
         httpx2.AsyncClient(headers={"mcp-param-none": "1"}, verify=False) as http,
@@ -144,7 +138,7 @@ async def streamable_http_session(config: Config) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
-async def streamable_http_session_by_the_sdk(config: Config) -> AsyncIterator[Way]:
+async def streamable_http_session_without_revision(config: Config) -> AsyncIterator[Way]:
     client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
     async with running_server(config) as server:
@@ -170,23 +164,13 @@ async def stdio(config: Config, mode: Literal["legacy", "2026-07-28"]) -> AsyncI
         yield SdkClient(client)
 
 
-@asynccontextmanager
-async def in_memory(config: Config) -> AsyncIterator[Way]:
-    audience = NotificationHub()
-    async with open_desk(config) as desk, audience.open():
-        register_test_tools(desk)
-        async with Client(SdkServer(desk, audience), mode="legacy") as client:
-            yield SdkClient(client)
-
-
 WAYS: dict[str, Callable[[Config], AbstractAsyncContextManager[Way]]] = {
     "plain": plain_http,
     "http-newest": streamable_http_newest,
-    "http-newest-sdk": streamable_http_newest_by_the_sdk,
+    "http-newest-params": streamable_http_newest_with_param_headers,
     "http-session": streamable_http_session,
-    "http-session-sdk": streamable_http_session_by_the_sdk,
+    "http-session-unnamed": streamable_http_session_without_revision,
     "http-stateless": streamable_http_stateless,
     "stdio": partial(stdio, mode="legacy"),
     "stdio-newest": partial(stdio, mode="2026-07-28"),
-    "in-memory": in_memory,
 }

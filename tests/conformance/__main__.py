@@ -23,7 +23,7 @@ def main() -> None:
     """Serve until told to stop by a signal."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0, the default, takes a free one")
-    parser.add_argument("--stateless", action="store_true", help="serve without sessions, from the plain lane")
+    parser.add_argument("--stateless", action="store_true", help="serve without sessions")
     parser.add_argument("--through", metavar="URL", help="be a gateway to the server there")
     parser.add_argument("--revision", help="the revision that the gateway speaks to it")
     arguments = parser.parse_args()

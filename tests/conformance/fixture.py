@@ -15,7 +15,6 @@ from pydantic import Field
 
 from refdesk.calls import Call, text_content, tool_answer
 from refdesk.errors import ToolFailure
-from refdesk.inbound.sdk_client import SdkClient
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool, ToolResult
 from tests.conformance.content import (
@@ -35,7 +34,7 @@ PAUSE_SECONDS = 0.05
 """Between two messages of one call, as the scenarios have it."""
 
 AWAY_SECONDS = 0.2
-"""How long a call goes on after it let go of its stream: enough for its client to come back."""
+"""How long a call goes on after its first message: enough for its client to leave and come back."""
 
 Handler = Callable[[Any, Call], Awaitable[ToolResult]]
 
@@ -152,7 +151,7 @@ def _talking_tools() -> list[Tool[Any]]:
         ("test_elicitation_sep1034_defaults", "Asks with defaults.", _eliciting(DEFAULTS), NoArguments),
         ("test_elicitation_sep1330_enums", "Asks with choices.", _eliciting(ENUMS), NoArguments),
         ("test_streaming_elicitation", "Reports, then asks the user.", _report_and_ask, NoArguments),
-        ("test_reconnection", "Lets go of its stream before it is done.", _reconnection, NoArguments),
+        ("test_reconnection", "Logs before and after a pause.", _reconnection, NoArguments),
     ]
     return [_tool(name, text, handler, arguments) for name, text, handler, arguments in tools]
 
@@ -211,9 +210,6 @@ async def _report_and_ask(arguments: NoArguments, call: Call) -> str:
 
 async def _reconnection(arguments: NoArguments, call: Call) -> str:
     await call.client.log("info", "Before disconnect")
-    # Only a session of the 2025-11-25 revision can be let go of and taken up again.
-    if isinstance(call.client, SdkClient) and call.client.context.close_sse_stream is not None:
-        await call.client.context.close_sse_stream()
     await asyncio.sleep(AWAY_SECONDS)
     await call.client.log("info", "After reconnect")
     return "Reconnection test completed"

@@ -1,14 +1,10 @@
-"""What is kept of a session's streams, for a client that comes back: its own, in order, and never too much."""
+"""What is kept of a session's notifications, for a client that comes back: its own, in order, and never too much."""
 
 from __future__ import annotations
 
 import pytest
-from mcp.server.streamable_http import EventMessage
-from mcp_types import JSONRPCNotification, JSONRPCResponse
 
-from refdesk.inbound.event_store import EventBuffer, EventStoreLimits, SessionEventStore
-
-pytestmark = pytest.mark.anyio
+from refdesk.inbound.mcp.streams import EventStore, EventStoreLimits, SessionEvents
 
 BOUNDS = EventStoreLimits(seconds=60, session_events=5, session_bytes=3000, total_bytes=5000)
 
@@ -27,119 +23,86 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def events(clock: Clock) -> EventBuffer:
-    return EventBuffer(BOUNDS, clock)
+def store(clock: Clock) -> EventStore:
+    return EventStore(BOUNDS, clock)
 
 
 @pytest.fixture
-def session(events: EventBuffer) -> SessionEventStore:
-    return SessionEventStore(events)
+def session() -> SessionEvents:
+    return SessionEvents()
 
 
-def note(text: str) -> JSONRPCNotification:
-    return JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": text})
+def replay(store: EventStore, session: SessionEvents, after: int) -> list[bytes]:
+    """What is sent again."""
+    return [message for _, message in store.list_after(session, b"%d" % after)]
 
 
-def answer(id: str) -> JSONRPCResponse:
-    return JSONRPCResponse(jsonrpc="2.0", id=id, result={})
+def test_a_stream_is_taken_up_after_the_last_event_that_arrived(store: EventStore, session: SessionEvents) -> None:
+    start = store.add(session, None)
+    first = store.add(session, b"first")
+    second = store.add(session, b"second")
+    store.add(SessionEvents(), b"of another session")
+    store.add(session, None)
+    third = store.add(session, b"third")
+    assert store.list_after(session, b"%d" % first) == [(second, b"second"), (third, b"third")]
+    assert replay(store, session, start) == [b"first", b"second", b"third"]
+    assert replay(store, session, third) == []
 
 
-async def replay(session: SessionEventStore, after: str) -> tuple[list[str], str | None]:
-    """What is sent again, and the stream on which more is to come."""
-    sent: list[str] = []
-
-    async def send(event: EventMessage) -> None:
-        message = event.message
-        sent.append(message.params["data"] if isinstance(message, JSONRPCNotification) and message.params else "answer")
-
-    return sent, await session.replay_events_after(after, send)
-
-
-async def test_a_stream_is_taken_up_after_the_last_event_that_arrived(session: SessionEventStore) -> None:
-    await session.store_event("1", None)
-    first = await session.store_event("1", note("first"))
-    await session.store_event("1", note("second"))
-    await session.store_event("2", note("of another stream"))
-    await session.store_event("1", note("third"))
-    assert await replay(session, first) == (["second", "third"], "1")
+def test_another_sessions_events_cannot_be_had(store: EventStore, session: SessionEvents) -> None:
+    theirs = store.add(session, None)
+    store.add(session, b"secret")
+    ours = SessionEvents()
+    mine = store.add(ours, None)
+    store.add(ours, b"mine")
+    assert replay(store, ours, theirs) == []
+    assert replay(store, ours, mine) == [b"mine"]
 
 
-async def test_nothing_more_is_to_come_after_the_answer(session: SessionEventStore) -> None:
-    start = await session.store_event("1", None)
-    end = await session.store_event("1", answer("1"))
-    assert await replay(session, start) == (["answer"], None)
-    assert await replay(session, end) == ([], None)
+@pytest.mark.parametrize("id", [b"", b"0", b"-1", b"999", b"x", "\u0661".encode(), b"1e3", b"9" * 5000])
+def test_an_id_that_was_never_given_replays_nothing(store: EventStore, session: SessionEvents, id: bytes) -> None:
+    store.add(session, b"something")
+    assert store.list_after(session, id) == []
 
 
-async def test_a_message_that_comes_in_during_the_replay_is_sent_too(session: SessionEventStore) -> None:
-    start = await session.store_event("1", None)
-    await session.store_event("1", note("before"))
-    sent = 0
-
-    async def send(event: EventMessage) -> None:
-        nonlocal sent
-        sent += 1
-        if sent == 1:
-            await session.store_event("1", answer("1"))
-
-    assert await session.replay_events_after(start, send) is None
-    assert sent == 2
-
-
-async def test_another_sessions_events_cannot_be_had(events: EventBuffer, session: SessionEventStore) -> None:
-    theirs = await session.store_event("1", None)
-    await session.store_event("1", note("secret"))
-    ours = SessionEventStore(events)
-    mine = await ours.store_event("1", None)
-    assert await replay(ours, theirs) == ([], None)
-    assert await replay(ours, mine) == ([], "1")
-
-
-@pytest.mark.parametrize("id", ["", "0", "-1", "999", "x", "١", "1e3", "9" * 5000])
-async def test_an_id_that_was_never_given_replays_nothing(session: SessionEventStore, id: str) -> None:
-    await session.store_event("1", note("something"))
-    assert await replay(session, id) == ([], None)
-
-
-async def test_events_expire(events: EventBuffer, session: SessionEventStore, clock: Clock) -> None:
-    start = await session.store_event("1", None)
+def test_events_expire(store: EventStore, session: SessionEvents, clock: Clock) -> None:
+    start = store.add(session, None)
+    store.add(session, b"something")
     clock.now = BOUNDS.seconds
-    assert await replay(session, start) == ([], None)
-    assert events.bytes == 0
+    assert replay(store, session, start) == []
+    assert store.bytes == 0
 
 
-async def test_a_session_keeps_only_its_newest_events(session: SessionEventStore) -> None:
-    ids = [await session.store_event("1", note(str(number))) for number in range(6)]
-    assert await replay(session, ids[0]) == ([], None)
-    assert await replay(session, ids[1]) == (["2", "3", "4", "5"], "1")
+def test_a_session_keeps_only_its_newest_events(store: EventStore, session: SessionEvents) -> None:
+    ids = [store.add(session, b"%d" % number) for number in range(6)]
+    assert replay(store, session, ids[0]) == []
+    assert replay(store, session, ids[1]) == [b"2", b"3", b"4", b"5"]
 
 
-async def test_a_session_keeps_no_more_bytes_than_it_may(session: SessionEventStore) -> None:
-    start = await session.store_event("1", None)
-    await session.store_event("1", note("x" * BOUNDS.session_bytes))
+def test_a_session_keeps_no_more_bytes_than_it_may(store: EventStore, session: SessionEvents) -> None:
+    start = store.add(session, None)
+    store.add(session, b"x" * BOUNDS.session_bytes)
     assert session.bytes == 0
-    assert await replay(session, start) == ([], None)
+    assert replay(store, session, start) == []
 
 
-async def test_all_sessions_together_keep_no_more_than_they_may(
-    events: EventBuffer, session: SessionEventStore
-) -> None:
-    other = SessionEventStore(events)
-    oldest = await session.store_event("1", note("x" * 2500))
-    modern = await other.store_event("1", note("y" * 2500))
-    assert await replay(session, oldest) == ([], None)
-    assert await replay(other, modern) == ([], "1")
+def test_all_sessions_together_keep_no_more_than_they_may(store: EventStore, session: SessionEvents) -> None:
+    other = SessionEvents()
+    store.add(session, b"x" * 2500)
+    store.add(other, b"y" * 2500)
+    assert not session.numbers
+    assert len(other.numbers) == 1
     assert session.bytes == 0
-    assert events.bytes == other.bytes
+    assert store.bytes == other.bytes
 
 
-async def test_a_session_that_ends_leaves_nothing(events: EventBuffer, session: SessionEventStore) -> None:
-    other = SessionEventStore(events)
-    await session.store_event("1", note("mine"))
-    theirs = await other.store_event("1", None)
-    await session.store_event("1", note("mine too"))
-    await other.store_event("1", note("theirs"))
-    events.drop_session(session)
+def test_a_session_that_ends_leaves_nothing(store: EventStore, session: SessionEvents) -> None:
+    other = SessionEvents()
+    store.add(session, b"mine")
+    theirs = store.add(other, None)
+    store.add(session, b"mine too")
+    store.add(other, b"theirs")
+    store.drop_session(session)
     assert session.bytes == 0
-    assert events.bytes == other.bytes
-    assert await replay(other, theirs) == (["theirs"], "1")
+    assert store.bytes == other.bytes
+    assert replay(store, other, theirs) == [b"theirs"]

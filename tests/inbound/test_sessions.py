@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,12 @@ from mcp.client.context import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
 
-from refdesk.calls import Caller, Event, ListChanged, ResourceUpdated, TenantId
-from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH
+from refdesk.calls import ANONYMOUS, Caller, Event, ListChanged, ResourceUpdated, TenantId, UserId
+from refdesk.inbound.mcp.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH
+from refdesk.inbound.mcp.sessions import Session, SessionTable
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
-from tests.inbound.streaming import open_session
+from tests.inbound.streaming import RawSession, open_session
 from tests.servers import NoArguments, RunningServer, whoami
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -165,8 +167,7 @@ async def test_a_client_cannot_have_anything_of_any_length_kept_for_it(server: R
     refused = []
     for uri in uris:
         subscribe = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": uri}}
-        lines = (await session.post(subscribe)).text.splitlines()
-        (answer,) = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {"))
+        answer = (await session.post(subscribe)).json()
         if "error" in answer:
             refused.append((uri, answer["error"]["code"]))
     assert refused == [(uris[0], types.INVALID_PARAMS), (uris[-1], types.INVALID_PARAMS)]
@@ -346,3 +347,91 @@ async def test_notification_is_acknowledged_once_when_its_session_ends_meanwhile
     await server.app(scope, receive, send)
     assert [part.get("status") for part in sent] == [202, None]
     assert [record for record in caplog.records if record.name.startswith("mcp")] == []
+
+
+@asynccontextmanager
+async def notifications(session: RawSession, **headers: str) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
+    """The notifications of a session with their ids, as they come."""
+    async with session.http.stream("GET", "/mcp", headers=session.headers | headers) as response:
+        assert response.status_code == 200
+        yield read_events(response)
+
+
+async def read_events(response: httpx2.Response) -> AsyncIterator[tuple[str, Any]]:
+    id = ""
+    async for line in response.aiter_lines():
+        if line.startswith("id: "):
+            id = line.removeprefix("id: ")
+        elif line.startswith("data:"):
+            data = line.removeprefix("data:").strip()
+            yield id, json.loads(data)["method"] if data else None
+
+
+async def test_a_lost_stream_is_taken_up_after_the_last_notification_that_arrived(server: RunningServer) -> None:
+    session = await open_session(server)
+    async with notifications(session) as heard, asyncio.timeout(PATIENCE_SECONDS):
+        server.desk.registry.publish(ListChanged("tools"))
+        last, method = await anext(heard)
+        assert method == "notifications/tools/list_changed"
+    server.desk.registry.publish(ListChanged("prompts"))
+    server.desk.registry.publish(ListChanged("resources"))
+    async with asyncio.timeout(PATIENCE_SECONDS), notifications(session, **{"last-event-id": last}) as heard:
+        missed = [await anext(heard) for _ in range(3)]
+        server.desk.registry.publish(ListChanged("tools"))
+        next_one = await anext(heard)
+    changed = ["notifications/prompts/list_changed", "notifications/resources/list_changed", None]
+    assert [method for _, method in missed] == changed, "what was missed, and where the stream goes on"
+    assert next_one[1] == "notifications/tools/list_changed"
+    ids = [int(id) for id, _ in (*missed, next_one)]
+    assert ids == sorted(ids)
+    assert ids[0] > int(last)
+
+
+async def test_a_session_has_one_stream_and_who_comes_back_takes_it_over(server: RunningServer) -> None:
+    session = await open_session(server)
+    async with asyncio.timeout(PATIENCE_SECONDS), notifications(session) as first:
+        second = await server.http.get("/mcp", headers=session.headers)
+        assert second.status_code == 409
+        async with notifications(session, **{"last-event-id": "1"}) as heard:
+            assert [event async for event in first] == []
+            assert (await anext(heard))[1] is None
+            server.desk.registry.publish(ListChanged("tools"))
+            assert (await anext(heard))[1] == "notifications/tools/list_changed"
+
+
+async def test_a_session_ends_when_its_client_says_so(server: RunningServer) -> None:
+    session = await open_session(server)
+    async with asyncio.timeout(PATIENCE_SECONDS), notifications(session) as heard:
+        assert (await server.http.delete("/mcp", headers=session.headers)).status_code == 200
+        assert [event async for event in heard] == []
+    assert (await session.post(_call("whoami"))).status_code == 404
+    assert (await server.http.get("/mcp", headers=session.headers)).status_code == 404
+    assert (await server.http.delete("/mcp", headers=session.headers)).status_code == 404
+
+
+async def test_only_an_unused_session_expires() -> None:
+    ended: asyncio.Queue[Session] = asyncio.Queue()
+    table = SessionTable(max_sessions=3, idle_seconds=0.01, on_close=ended.put_nowait)
+    busy, unused = (table.create(ANONYMOUS) for _ in range(2))
+    for session in (busy, unused):
+        table.add(session)
+    work = asyncio.get_running_loop().create_future()
+    busy.begin(1, work)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await ended.get() is unused
+        assert table.find(unused.id.encode(), ANONYMOUS) is None
+        assert table.find(busy.id.encode(), ANONYMOUS) is busy
+        busy.finish(1, work)
+        assert await ended.get() is busy
+    assert len(table) == 0
+
+
+async def test_a_session_belongs_to_who_opened_it() -> None:
+    table = SessionTable(max_sessions=3, idle_seconds=60, on_close=lambda session: None)
+    ann, eve = (Caller(user=UserId(name), authenticated=True) for name in ("ann", "eve"))
+    session = table.create(ann)
+    table.add(session)
+    assert table.find(session.id.encode(), ann) is session
+    for other in (eve, ANONYMOUS, replace(ann, tenant=TenantId("other"))):
+        assert table.find(session.id.encode(), other) is None
+    table.close_all()

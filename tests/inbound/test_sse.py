@@ -1,4 +1,4 @@
-"""Calls on the plain lane whose answer turns into a stream: what goes over the wire, and who gets it."""
+"""Calls whose answer turns into a stream: what goes over the wire, and who gets it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refdesk.calls import Call
 from refdesk.config import Config
 from refdesk.errors import ClientCannot, EngineError
 from refdesk.inbound.http_server import HttpServer, bind, open_http
-from refdesk.inbound.sse import MAX_WAITING_BYTES, EventStream
+from refdesk.inbound.mcp.streams import MAX_WAITING_BYTES, EventStream
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.inbound.protocol_server import ManualClock
@@ -332,12 +332,11 @@ async def test_a_call_knows_what_its_caller_presented_and_does_not_show_it(serve
     assert [text_of(answer) for answer in answers] == ["token-of-ann"] * 2
     rest = await server.http.post("/api/tools/present", json={}, headers=bearer)
     assert rest.json()["content"][0]["text"] == "token-of-ann"
-    by_sdk = {**newest_headers("present"), **bearer, "mcp-param-none": "1"}
-    answer = await server.http.post("/mcp", json=calling("present", **META), headers=by_sdk)
+    answer = await server.http.post("/mcp", json=calling("present", **META), headers=newest_headers("present") | bearer)
     assert text_of(answer.json()) == "token-of-ann"
 
 
-async def test_calls_of_one_session_have_one_key_on_either_lane(server: RunningServer) -> None:
+async def test_calls_of_one_session_have_one_key(server: RunningServer) -> None:
     keys: list[object] = []
 
     async def note(call: Call) -> str:
@@ -347,7 +346,7 @@ async def test_calls_of_one_session_have_one_key_on_either_lane(server: RunningS
     offer(server, "note", note)
     session, other = await open_session(server), await open_session(server)
     await session.post(calling("note"))
-    # Without the header of its revision a request is the SDK's.
+    # Some clients do not name their revision.
     await server.http.post(
         "/mcp", json=calling("note"), headers={k: v for k, v in session.headers.items() if k != "mcp-protocol-version"}
     )

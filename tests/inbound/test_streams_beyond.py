@@ -17,7 +17,7 @@ from refdesk.calls import Caller, LogLevel
 from refdesk.config import Config
 from refdesk.errors import UnknownResource
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
-from refdesk.inbound.mcp import INSTRUCTIONS, MAX_INSTRUCTIONS
+from refdesk.inbound.mcp.dispatch import INSTRUCTIONS, MAX_INSTRUCTIONS
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

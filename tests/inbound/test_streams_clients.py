@@ -1,4 +1,4 @@
-"""The official client on the plain lane: whatever a tool tells or asks reaches it, in either era."""
+"""The official client: whatever a tool tells or asks reaches it, in either era."""
 
 from __future__ import annotations
 

@@ -41,13 +41,3 @@ async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, b
 async def respond_json(send: Send, status: int, body: Any) -> None:
     """Send a complete JSON response."""
     await respond(send, status, orjson.dumps(body), JSON)
-
-
-def replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields a body already read, and then the messages of the original one."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_replayed() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return receive_replayed

@@ -80,6 +80,10 @@ class DisconnectWatcher:
             continue
         self.stop(ClientGone())
 
+    def cancel(self) -> None:
+        """Cancel the call at its client's request."""
+        self.stop(RequestCancelled())
+
     def stop(self, reason: Exception) -> None:
         """Cancel the call. It ends with `reason`."""
         if self._task is not None and self._reason is None:

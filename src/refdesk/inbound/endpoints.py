@@ -6,7 +6,6 @@ from math import ceil
 from typing import Any
 
 import orjson
-from mcp_types.version import LATEST_MODERN_VERSION
 
 from refdesk.calls import CONSOLE, Call
 from refdesk.config import ServerConfig
@@ -18,6 +17,7 @@ from refdesk.inbound.envelope import parse
 from refdesk.inbound.error_mapping import encode, http_status, log_unexpected, to_rpc_error
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.internal import InternalEndpoints
+from refdesk.inbound.mcp.revisions import MODERN_REVISION
 from refdesk.inbound.request_context import RequestContext
 from refdesk.inbound.trace_headers import enter_caller_trace
 from refdesk.version import __version__
@@ -128,5 +128,5 @@ def _describe_server() -> dict[str, Any]:
         "status": "healthy",
         "service": "Refdesk",
         "version": __version__,
-        "protocol": f"MCP {LATEST_MODERN_VERSION}",
+        "protocol": f"MCP {MODERN_REVISION}",
     }

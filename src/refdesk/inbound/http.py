@@ -5,22 +5,17 @@ A plain ASGI application without a framework.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qs
 
 import orjson
 
-from refdesk.calls import SILENT, Caller, new_trace_id
+from refdesk.calls import Caller, new_trace_id
 from refdesk.config import ServerConfig
 from refdesk.errors import (
     DependencyError,
     Forbidden,
-    InvalidRequest,
-    Overloaded,
     ProtocolError,
     StorageError,
     Unauthenticated,
@@ -36,7 +31,6 @@ from refdesk.inbound.asgi import (
     Reject,
     Scope,
     Send,
-    replay,
     respond,
     respond_json,
 )
@@ -44,19 +38,15 @@ from refdesk.inbound.body import BodyReader
 from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.disconnects import DisconnectMonitor, RequestCancelled
+from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
-from refdesk.inbound.envelope import RpcNotification, RpcRequest, parse, read_id, read_message
+from refdesk.inbound.envelope import RpcRequest, parse, read_id, read_message
 from refdesk.inbound.error_mapping import encode_error
-from refdesk.inbound.fast_path import FastPath
-from refdesk.inbound.fast_path_2026 import VERSION as MODERN_VERSION
+from refdesk.inbound.http_mcp import McpEndpoint
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
-from refdesk.inbound.mcp import SdkServer
+from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.oauth import ProtectedResource, build_rejection
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.sdk_routes import SdkRoutes
-from refdesk.inbound.sender import Sender
-from refdesk.inbound.sse import StreamingClient, create_client
 from refdesk.inbound.trace_headers import read_trace_headers
 from refdesk.inbound.uploads import UPLOADS, Uploads
 
@@ -75,14 +65,14 @@ _UNREPEATABLE_HEADERS = (
 
 
 class HttpApp:
-    """The ASGI application. It serves requests while `open` is entered."""
+    """The ASGI application."""
 
     def __init__(
         self,
         services: Services,
         access: Access,
         settings: ServerConfig,
-        server: SdkServer,
+        dispatcher: McpDispatcher,
         *,
         metrics: bool = True,
         resource: ProtectedResource | None = None,
@@ -93,25 +83,21 @@ class HttpApp:
         self._access = access
         self._max_json_depth = settings.max_json_depth
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
-        self._server = server
-        self._fast_path = FastPath(services.handle, server)
-        self._sdk_routes = SdkRoutes(services, settings, server)
         self._uploads = Uploads(services)
-        self._monitor = DisconnectMonitor()
-        self._endpoints = Endpoints(services, settings, self._monitor, metrics=metrics)
-        self._console = ConsoleRoutes(services, access, self._monitor)
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Run the background tasks of the SDK routes."""
-        async with self._sdk_routes.open():
-            yield
+        monitor = DisconnectMonitor()
+        self._mcp = McpEndpoint(dispatcher, settings, monitor)
+        self._endpoints = Endpoints(services, settings, monitor, metrics=metrics)
+        self._console = ConsoleRoutes(services, access, monitor)
 
     def drain(self) -> None:
         """Let calls in progress finish, and end long-lived streams."""
         self._endpoints.draining = True
         self._console.drain()
-        self._sdk_routes.drain()
+        self._mcp.drain()
+
+    def close(self) -> None:
+        """End all sessions."""
+        self._mcp.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -134,8 +120,10 @@ class HttpApp:
         path, method = scope["path"], scope["method"]
         if method == "OPTIONS":
             await respond(send, 204, b"")
-        elif path == MCP and method in ("GET", "DELETE") and b"mcp-session-id" in headers:
-            await self._sdk_routes.handle_session(await self._authenticate(scope, headers), scope, receive, send)
+        elif path == MCP and method == "GET" and b"mcp-session-id" in headers:
+            await self._mcp.get(await self._authenticate(scope, headers), receive, send, headers)
+        elif path == MCP and method == "DELETE" and b"mcp-session-id" in headers:
+            await self._mcp.delete(await self._authenticate(scope, headers), send, headers)
         elif (path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS) and method == "POST":
             await self._post_json(scope, receive, send, headers)
         elif path == UPLOADS and method == "POST":
@@ -156,64 +144,17 @@ class HttpApp:
         context = await self._authenticate(scope, headers)
         _check_json(headers)
         body = await self.bodies.read(receive, headers.get(b"content-length"))
-        try:
-            await self._answer_mcp(body, context, scope, receive, send, headers)
-        finally:
-            self.bodies.release(body)
-
-    async def _answer_mcp(
-        self, body: bytes, context: RequestContext, scope: Scope, receive: Receive, send: Send, headers: Headers
-    ) -> None:
         parsed = None
         try:
             parsed = parse(body, max_depth=self._max_json_depth)
             message = read_message(parsed)
             if self._resource is not None and isinstance(message, RpcRequest) and message.method == "tools/call":
                 self._resource.require_scopes(context.caller, message.params.get("name"))
-            manager = self._sdk_routes.choose_manager(message, context, headers)
-            if manager is not None:
-                session = headers.get(b"mcp-session-id")
-                await self._sdk_routes.handle(manager, message, context, scope, replay(body, receive), send, session)
-            elif isinstance(message, RpcRequest):
-                await self._answer_on_fast_path(message, context, receive, send, headers)
-            elif isinstance(message, RpcNotification):
-                await respond(send, 202, b"")
-            else:
-                raise InvalidRequest("A response belongs to a session; send its Mcp-Session-Id")
+            await self._mcp.post(message, context, scope, receive, send, headers)
         except ProtocolError as error:
             await respond(send, 400, encode_error(read_id(parsed), error), JSON)
-
-    async def _answer_on_fast_path(
-        self, request: RpcRequest, context: RequestContext, receive: Receive, send: Send, headers: Headers
-    ) -> None:
-        """Answer without the SDK, with a JSON body or with the final event of a stream that the call has opened."""
-        streaming = create_client(request, headers, send, self._server)
-        client = SILENT if streaming is None else streaming
-        try:
-            with self._monitor.watch(receive) as watcher:
-                if b"mcp-session-id" in headers:
-                    with self._sdk_routes.track_request(headers[b"mcp-session-id"], request.id, watcher):
-                        status, answer = await self._fast_path.answer(request, context, client)
-                else:
-                    modern = headers.get(b"mcp-protocol-version") == MODERN_VERSION
-                    status, answer = await self._fast_path.answer(request, context, client, modern=modern)
-            stream = None if streaming is None else streaming.take_stream()
-            if stream is not None:
-                await stream.end(answer)
-            elif not (status == 200 and isinstance(send, Sender) and send.send_json(answer)):
-                await respond(send, status, answer, JSON)
-        except RequestCancelled:
-            await _finish(streaming, send, 202, b"")
-        except asyncio.CancelledError:
-            if not self._endpoints.draining:
-                raise
-            # The grace period is over, but the connection stays open long enough to respond.
-            stopping = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
-            encoded = encode_error(request.id, stopping)
-            await _finish(streaming, send, 503, encoded, JSON, CLOSE, (b"retry-after", b"1"))
         finally:
-            if streaming is not None:
-                streaming.close()
+            self.bodies.release(body)
 
     async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         self._reject_cross_site(headers)
@@ -294,17 +235,6 @@ class HttpApp:
             allowed = ", ".join((*self._console.get_methods(path), "OPTIONS")).encode()
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})
-
-
-async def _finish(
-    streaming: StreamingClient | None, send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]
-) -> None:
-    """Respond to a call that was stopped. If its stream is open, the status has been sent already."""
-    stream = None if streaming is None else streaming.take_stream()
-    if stream is None:
-        await respond(send, status, body, *headers)
-    else:
-        await stream.end(body or None)
 
 
 def _parse_toolsets(query: bytes) -> frozenset[str] | None:

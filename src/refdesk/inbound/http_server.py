@@ -10,15 +10,13 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvicorn
-from sse_starlette.sse import AppStatus
 
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.access import build_access
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.http import HttpApp
-from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.notifications import NotificationHub
+from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.oauth import ProtectedResource
 from refdesk.inbound.uvicorn_protocol import Clock, ConnectionLimits, create_protocol
 
@@ -50,16 +48,17 @@ def url_of(listener: socket.socket) -> str:
 async def open_http(
     services: Services, config: Config, port: int, state_key: bytes | None = None
 ) -> AsyncIterator[HttpApp]:
-    """Open the application with its background tasks."""
-    notifications = NotificationHub()
-    server = SdkServer(services, notifications, state_key)
+    """Open the application, and end its sessions at the end."""
     access = build_access(config.server, port, authenticated=config.auth.required)
     oauth = config.auth.oauth
     resource = ProtectedResource(oauth, config.own_url, services.scopes_for) if oauth.issuer else None
     metrics = config.monitoring.prometheus.enabled
-    app = HttpApp(services, access, config.server, server, metrics=metrics, resource=resource)
-    async with notifications.open(), app.open():
+    dispatcher = McpDispatcher(services, state_key)
+    app = HttpApp(services, access, config.server, dispatcher, metrics=metrics, resource=resource)
+    try:
         yield app
+    finally:
+        app.close()
 
 
 async def serve_http(
@@ -69,7 +68,7 @@ async def serve_http(
     when_ready: Callable[[], None],
     state_key: bytes | None = None,
 ) -> None:
-    """Serve until a signal arrives. `state_key` is described in `SdkServer`."""
+    """Serve until a signal arrives. `state_key` is described in `McpDispatcher`."""
     async with open_http(services, config, listener.getsockname()[1], state_key) as app:
         await HttpServer(app, config.server, when_ready).serve(sockets=[listener])
 
@@ -82,9 +81,6 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         self._app = app
         self._when_ready = when_ready
-        # It would end every event stream at the signal, calls in progress included. `shutdown` below ends only idle
-        # ones.
-        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # left unannotated
         limits = ConnectionLimits(
             header_timeout_seconds=settings.header_timeout_seconds,
             body_timeout_seconds=settings.body_timeout_seconds,

@@ -22,7 +22,3 @@ class RequestContext(NamedTuple):
     def __repr__(self) -> str:
         """Leave out the credential."""
         return f"RequestContext({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
-
-
-CONTEXT_KEY = "refdesk.visitor"
-"""Key of the context in the ASGI scope of requests that the SDK handles."""

@@ -1,4 +1,4 @@
-"""Stdio transport: the SDK's server on standard input and output, with the same checks as HTTP.
+"""Stdio transport: MCP on standard input and output, one message per line, with the same checks as HTTP.
 
 Standard output only carries the protocol. Anything else the process prints goes to standard error. An invalid line is
 answered with an error and has no other effect.
@@ -6,43 +6,38 @@ answered with an error and has no other effect.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO
 
 import anyio
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
+import orjson
 from anyio.to_thread import run_sync
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
-from pydantic import ValidationError
 
+from refdesk.calls import LOCAL, new_trace_id
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import MessageId, RpcNotification, RpcRequest, parse, read_id, read_message
+from refdesk.inbound.envelope import RpcRequest, parse, read_id, read_message
 from refdesk.inbound.error_mapping import encode_error
-from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.notifications import NotificationHub
-
-Incoming = SessionMessage | Exception
+from refdesk.inbound.mcp.dispatch import McpDispatcher
+from refdesk.inbound.mcp.revisions import PROTOCOL_VERSION_META
+from refdesk.inbound.mcp.sessions import Session
+from refdesk.inbound.mcp.streams import Outbox
+from refdesk.inbound.request_context import RequestContext
 
 
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:
     """Serve one client until it closes standard input and all responses are sent."""
-    notifications = NotificationHub()
-    server = SdkServer(services, notifications)
-    to_server, incoming = anyio.create_memory_object_stream[Incoming](0)
-    outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
     with claim_streams() as (reader, writer):
-        transport = StdioServerTransport(reader, writer, settings)
-        async with notifications.open(), anyio.create_task_group() as tasks:
-            tasks.start_soon(transport.read_into, to_server)
-            tasks.start_soon(transport.write_from, from_server, tasks.cancel_scope)
+        connection = StdioConnection(McpDispatcher(services), settings, reader, writer)
+        async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
-            await server.run(incoming, outgoing, server.create_initialization_options())
+            await connection.serve()
             tasks.cancel_scope.cancel()
 
 
@@ -52,62 +47,134 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
             scope.cancel()
 
 
-class StdioServerTransport:
-    """Line-based transport that tracks the ids of requests in progress."""
+class LineWriter(Outbox):
+    """Standard output, written in a thread: a client that doesn't read must not block the server."""
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO, settings: ServerConfig) -> None:
-        self._reader = reader
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Queue a message. Return False if the output is closed."""
+        return self.put(orjson.dumps(message) + b"\n")
+
+    def close(self) -> None:
+        """Let `run` return when everything is written."""
+        self._is_closed = True
+        self._has_data.set()
+
+    async def run(self) -> None:
+        """Write lines until closed. Raises BrokenPipeError if nobody can read them."""
+        while True:
+            await self._has_data.wait()
+            lines = self._take_all()
+            if lines:
+                await run_sync(self._write, lines, abandon_on_cancel=True)
+            elif self._is_closed:
+                return
+
+    def _write(self, lines: bytes) -> None:
+        self._file.write(lines)
+        self._file.flush()
+
+
+class StdioSession(Session):
+    """The session of a client on standard input and output."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__(LOCAL)
         self._writer = writer
+
+    @property
+    def key(self) -> object:
+        return self
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._writer.send(message)
+
+
+class LineChannel:
+    """Messages of a call among the lines of all others."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+        self.is_closed = False
+
+    def open(self) -> LineWriter | None:
+        """Return the writer. None if the call is over."""
+        return None if self.is_closed else self._writer
+
+
+class StdioConnection:
+    """Reads requests line by line, and answers each in a task."""
+
+    def __init__(self, dispatcher: McpDispatcher, settings: ServerConfig, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._dispatcher = dispatcher
         self._settings = settings
-        self._in_flight: set[MessageId] = set()
-        self._answered = anyio.Event()
+        self._reader = reader
+        self._writer = LineWriter(writer)
+        self._session = StdioSession(self._writer)
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read_into(self, server: ObjectSendStream[Incoming]) -> None:
-        """Pass messages to the server. At the end of input, wait for the responses in progress."""
-        async with server:
-            # A thread rather than a pipe reader: standard input may be a file, which a selector can't wait for.
-            while line := await run_sync(self._read_line, abandon_on_cancel=True):
-                if line.strip():
-                    await self._handle_line(line, server)
-            with anyio.move_on_after(self._settings.shutdown_grace_seconds):
-                while self._in_flight:
-                    self._answered = anyio.Event()
-                    await self._answered.wait()
+    async def serve(self) -> None:
+        """Serve until the end of input, and until the responses in progress are sent. A broken pipe ends it at once."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write_lines, tasks.cancel_scope)
+                # A thread rather than a pipe reader: standard input may be a file, which a selector can't wait for.
+                while line := await run_sync(self._read_line, abandon_on_cancel=True):
+                    if line.strip():
+                        self._take_line(line)
+                self._dispatcher.close()
+                if self._tasks:
+                    await asyncio.wait(self._tasks, timeout=self._settings.shutdown_grace_seconds)
+                self._writer.close()
+        finally:
+            self._session.close()
+            self._dispatcher.close_session(self._session)
+            for task in self._tasks:
+                task.cancel()
 
-    async def write_from(self, server: ObjectReceiveStream[SessionMessage], session: anyio.CancelScope) -> None:
-        """Write each message as one line. A broken pipe ends the session."""
-        async with server:
-            try:
-                async for message in server:
-                    await self._write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-                    self._release_id(message.message)
-            except BrokenPipeError:
-                session.cancel()
+    async def _write_lines(self, scope: anyio.CancelScope) -> None:
+        try:
+            await self._writer.run()
+        except BrokenPipeError:
+            scope.cancel()
 
-    async def _handle_line(self, line: bytes, server: ObjectSendStream[Incoming]) -> None:
+    def _take_line(self, line: bytes) -> None:
         parsed = None
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise InvalidRequest(f"The line is longer than {self._settings.max_body_bytes} bytes")
             parsed = parse(line, max_depth=self._settings.max_json_depth)
-            message = _check_message(parsed, self._in_flight)
+            message = read_message(parsed)
+            if not isinstance(message, RpcRequest):
+                self._dispatcher.take(message, self._session)
+            elif message.id in self._session.in_flight:
+                raise InvalidRequest("A request with this id is still being answered")
+            else:
+                task = asyncio.ensure_future(self._answer(message))
+                self._session.begin(message.id, task)
+                self._tasks.add(task)
+                task.add_done_callback(partial(self._session.finish, message.id))
+                task.add_done_callback(self._tasks.discard)
         except ProtocolError as error:
-            await self._write(encode_error(read_id(parsed), error))
-            return
-        await server.send(SessionMessage(message))
+            self._writer.put(encode_error(read_id(parsed), error) + b"\n")
 
-    def _release_id(self, message: JSONRPCMessage) -> None:
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._in_flight.discard(message.id)
-            self._answered.set()
-
-    async def _write(self, line: bytes) -> None:
-        # Abandoned on shutdown: a client that doesn't read must not block it.
-        await run_sync(self._write_line, line, abandon_on_cancel=True)
-
-    def _write_line(self, line: bytes) -> None:
-        self._writer.write(line + b"\n")
-        self._writer.flush()
+    async def _answer(self, request: RpcRequest) -> None:
+        """Answer a request, in the stateless revision if its `_meta` names one. A cancelled one gets no response."""
+        context = RequestContext(LOCAL, new_trace_id())
+        channel = LineChannel(self._writer)
+        meta = request.params.get("_meta")
+        is_modern = isinstance(meta, dict) and PROTOCOL_VERSION_META in meta and request.method != "initialize"
+        try:
+            if is_modern:
+                _, answer = await self._dispatcher.answer_modern(request, context, channel)
+            else:
+                answer = await self._dispatcher.answer(request, context, channel, self._session)
+        finally:
+            channel.is_closed = True
+        self._writer.put(answer + b"\n")
 
     def _read_line(self) -> bytes:
         """Read one line. Of a line that is too long, return just enough to detect it."""
@@ -117,25 +184,6 @@ class StdioServerTransport:
         while len(rest) == limit and not rest.endswith(b"\n"):
             rest = self._reader.readline(limit)
         return line
-
-
-def _check_message(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
-    """Convert a message to the SDK's type, and reserve the id of a request until it's answered."""
-    request = read_message(parsed)
-    if isinstance(request, RpcRequest) and request.id in in_flight:
-        raise InvalidRequest("A request with this id is still being answered")
-    try:
-        message = jsonrpc_message_adapter.validate_python(parsed, by_name=False)
-    except ValidationError:
-        raise InvalidRequest("The message is not one of MCP's") from None
-    if isinstance(request, RpcRequest):
-        in_flight.add(request.id)
-    elif isinstance(request, RpcNotification) and request.method == "notifications/cancelled":
-        # A cancelled request gets no response, so its id is released here.
-        cancelled = request.params.get("requestId")
-        if isinstance(cancelled, str | int):
-            in_flight.discard(cancelled)
-    return message
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Requests of the newest revision get identical answers from the fast path and from the SDK."""
+"""The newest revision: the same answers as in the older ones, with more around them, and what it refuses."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import json
 from typing import Any
 
 import httpx2
+import mcp_types as types
 import pytest
+from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, NAME_BEARING_METHODS
+from mcp_types import methods
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from refdesk.calls import Call
+from refdesk.inbound.mcp import revisions
 from refdesk.tools.registry import Tool
 from tests.servers import NoArguments, RunningServer
 
@@ -47,7 +53,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 TRACE = "00-" + "a" * 32 + "-" + "1" * 16 + "-01"
-"""The same for both lanes, or an error that names its trace would differ."""
+"""The same for all requests, or an error that names its trace would differ."""
 
 
 def headers_for(method: str, params: dict[str, Any], **more: str) -> dict[str, str]:
@@ -63,14 +69,47 @@ async def post(server: RunningServer, method: str, params: dict[str, Any], **mor
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_both_lanes_give_the_same_answer(server: RunningServer, name: str) -> None:
+async def test_a_request_gets_the_answer_of_the_older_revisions(server: RunningServer, name: str) -> None:
     method, params = REQUESTS[name]
-    plain = await post(server, method, params)
-    # A header for a parameter is the SDK's to judge, even one that no tool has.
-    by_sdk = await post(server, method, params, **{"mcp-param-none": "1"})
-    assert plain.status_code == by_sdk.status_code
-    assert plain.json() == by_sdk.json()
-    assert plain.headers["content-type"] == by_sdk.headers["content-type"]
+    answer = await post(server, method, params)
+    older = (
+        await server.post({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}, traceparent=TRACE)
+    ).json()
+    # A header for a parameter that no tool has changes nothing.
+    assert (await post(server, method, params, **{"mcp-param-none": "1"})).json() == answer.json()
+    assert answer.headers["content-type"] == "application/json"
+    if "error" in older:
+        assert answer.json()["error"] == older["error"]
+        assert answer.status_code == revisions.STATUSES.get(older["error"]["code"], 200)
+    else:
+        result = answer.json()["result"]
+        assert result.pop("resultType") == "complete"
+        assert result["_meta"].pop(types.SERVER_INFO_META_KEY) == dict(revisions.SERVER_INFO)
+        if method in methods.CACHEABLE_METHODS:
+            assert (result.pop("ttlMs"), result.pop("cacheScope")) == (60_000, "private")
+        assert result == {"_meta": {}} | older["result"]
+
+
+def test_our_tables_of_the_protocol_are_those_of_the_sdk() -> None:
+    assert revisions.HANDSHAKE_REVISIONS == HANDSHAKE_PROTOCOL_VERSIONS
+    assert (revisions.MODERN_REVISION,) == MODERN_PROTOCOL_VERSIONS
+    assert dict(ERROR_CODE_HTTP_STATUS) == revisions.STATUSES
+    assert dict(NAME_BEARING_METHODS) == revisions.NAMES
+    assert revisions.INPUT_REQUIRED_METHODS == methods.INPUT_REQUIRED_METHODS
+    assert revisions.CACHEABLE_METHODS | {"server/discover"} == methods.CACHEABLE_METHODS
+    keys = {name: value for name, value in vars(revisions).items() if name.endswith("_META")}
+    theirs = vars(types) | {"SUBSCRIPTION_ID_META_KEY": SUBSCRIPTION_ID_META_KEY}
+    assert {name: theirs[f"{name}_KEY"] for name in keys} == keys
+
+
+async def test_what_a_server_says_of_itself_has_the_form_of_the_protocol(server: RunningServer) -> None:
+    discovered = (await post(server, "server/discover", {})).json()["result"]
+    methods.validate_server_result("server/discover", "2026-07-28", discovered)
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    initialized = (await server.call("initialize", client))["result"]
+    methods.validate_server_result("initialize", "2025-06-18", initialized)
+    assert initialized["protocolVersion"] == "2025-06-18"
+    assert initialized["serverInfo"] == discovered["_meta"][types.SERVER_INFO_META_KEY]
 
 
 @pytest.mark.parametrize(

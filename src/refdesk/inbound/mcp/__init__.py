@@ -1,0 +1,1 @@
+"""The MCP server: one dispatcher for all transports and protocol revisions."""

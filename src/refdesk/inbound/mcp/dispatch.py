@@ -1,0 +1,374 @@
+"""The MCP dispatcher: answers a request of any revision, whatever transport it came over.
+
+Validation of tools, resources and prompts belongs to the application, and access decisions to the policies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from refdesk.calls import CONSOLE, SILENT, Call, Caller, Client, InputRequired
+from refdesk.errors import (
+    ClientCannot,
+    InvalidArguments,
+    InvalidCall,
+    InvalidRequest,
+    MethodNotFound,
+    Problem,
+    RefdeskError,
+)
+from refdesk.inbound.asgi import Headers
+from refdesk.inbound.desk_interface import Services, downstream_hooks
+from refdesk.inbound.envelope import RpcNotification, RpcRequest, RpcResponse
+from refdesk.inbound.error_mapping import encode_error, encode_result, log_unexpected, to_rpc_error
+from refdesk.inbound.mcp.clients import ModernClient, SessionClient, StreamingClient
+from refdesk.inbound.mcp.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub
+from refdesk.inbound.mcp.revisions import (
+    CLIENT_INFO_META,
+    HANDSHAKE_REVISIONS,
+    METHODS,
+    MODERN_REVISION,
+    PROTOCOL_VERSION_META,
+    SERVER_INFO,
+    STATUSES,
+    SUBSCRIPTION_ID_META,
+    InitializeParams,
+    ListenParams,
+    SetLevelParams,
+    SubscribeParams,
+    add_result_metadata,
+    build_capabilities,
+    check_modern_params,
+    is_consistent,
+    read_params,
+)
+from refdesk.inbound.mcp.sessions import Session
+from refdesk.inbound.mcp.streams import Channel
+from refdesk.inbound.request_context import RequestContext
+from refdesk.inbound.trace_headers import enter_caller_trace
+
+if TYPE_CHECKING:
+    from refdesk.inbound.mcp.sdk_rules import SdkRules
+
+logger = logging.getLogger(__name__)
+
+INSTRUCTIONS = (
+    "Refdesk is the reference desk for this team's technical documentation. Before answering from memory, search it "
+    "with search_documentation and read on with get_document; name the source of what you use. Files and web pages "
+    "that are not in it: convert_pdf, convert_docx, convert_xlsx, convert_pptx or convert_url give a handle, which "
+    "read_doc_metadata, read_doc_section, read_doc_pages and doc_local_search read in parts."
+)
+
+MAX_INSTRUCTIONS = 8000
+"""Maximum number of characters of downstream instructions. A model has them in its context all the time."""
+
+STREAMING_METHODS = frozenset(
+    {"tools/call", "prompts/get", "resources/read", "completion/complete", "subscriptions/listen"}
+)
+"""Methods that may take long enough to send messages before their result."""
+
+_OTHER_INTERFACES = (CONSOLE, "internal/")
+"""Prefixes of methods that have endpoints of their own."""
+
+Result = dict[str, Any]
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+
+class McpDispatcher:
+    """Answers requests, and takes notifications and responses of sessions."""
+
+    def __init__(self, services: Services, state_key: bytes | None = None) -> None:
+        """Initialize the dispatcher.
+
+        `state_key` seals the state that clients carry from one request to the next. Processes that serve the same
+        clients share it.
+        """
+        self._services = services
+        self._handle = services.handle
+        self._downstream = downstream_hooks(services)
+        self._state_key = state_key or secrets.token_bytes(32)
+        self._sdk_rules: SdkRules | None = None
+        self._notifications = NotificationHub()
+        services.listen(self._notifications.publish)
+        self._own_methods: Mapping[
+            str, Callable[[Mapping[str, Any], RequestContext, Session | None], Awaitable[Result]]
+        ] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "logging/setLevel": self._set_level,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+        }
+
+    async def answer(
+        self,
+        request: RpcRequest,
+        context: RequestContext,
+        channel: Channel | None = None,
+        session: Session | None = None,
+    ) -> bytes:
+        """Answer a request of a handshake revision. Without a `channel`, the call can't send messages."""
+        context = enter_caller_trace(context, request.params)
+        try:
+            own = self._own_methods.get(request.method)
+            if session is not None and session.revision is None:
+                _require_handshake(request.method)
+            if own is not None:
+                return encode_result(request.id, await own(request.params, context, session))
+            client: Client
+            if channel is None:
+                client = SILENT
+            elif session is None:
+                client = StreamingClient(request, channel)
+            else:
+                client = SessionClient(request, channel, session)
+            try:
+                result = await self._call(request.method, request.params, context, client)
+            except InputRequired as required:
+                raise _build_input_error(required) from None
+            return encode_result(request.id, result)
+        except Exception as error:  # noqa: BLE001 - the last stop before the wire
+            log_unexpected(error, context.trace_id)
+            return encode_error(request.id, error, context.trace_id)
+
+    async def answer_modern(
+        self,
+        request: RpcRequest,
+        context: RequestContext,
+        channel: Channel | None,
+        headers: Headers | None = None,
+        raw_headers: RawHeaders | None = None,
+    ) -> tuple[int, bytes]:
+        """Answer a request of the stateless revision. Return the HTTP status, too."""
+        context = enter_caller_trace(context, request.params)
+        try:
+            if not is_consistent(request, headers):
+                (await self._load_sdk_rules()).check_request(request, raw_headers)
+            check_modern_params(request.params)
+            if request.method == "tools/call" and headers is not None and raw_headers is not None:
+                await self._check_param_headers(request.params, headers, raw_headers)
+            if request.method == "server/discover":
+                result = self._discover(request.params, context)
+            elif request.method == "subscriptions/listen":
+                result = await self._listen(request, context, channel)
+            else:
+                result = await self._call_modern(request, context, channel)
+            return 200, encode_result(request.id, add_result_metadata(request.method, result))
+        except Exception as error:  # noqa: BLE001 - the last stop before the wire
+            log_unexpected(error, context.trace_id)
+            status = STATUSES.get(to_rpc_error(error).code, 200)
+            return status, encode_error(request.id, error, context.trace_id)
+
+    def take(self, message: RpcNotification | RpcResponse, session: Session) -> None:
+        """Take a notification or a response of a session's client."""
+        if isinstance(message, RpcResponse):
+            session.resolve(message)
+        elif message.method == "notifications/cancelled":
+            session.cancel(message.params.get("requestId"))
+        elif message.method == "notifications/initialized":
+            self._notifications.add_session(session)
+
+    def close_session(self, session: Session) -> None:
+        """Cancel the subscriptions of a session that has ended."""
+        self._notifications.remove_session(session)
+        for uri, caller in session.subscriptions.items():
+            self._downstream.unsubscribe(uri, caller)
+        session.subscriptions.clear()
+
+    def close(self) -> None:
+        """End `subscriptions/listen` requests and stop notifying."""
+        self._notifications.close()
+
+    async def _call(self, method: str, params: Mapping[str, Any], context: RequestContext, client: Client) -> Result:
+        if method not in METHODS and method.startswith(_OTHER_INTERFACES):
+            raise MethodNotFound(method)
+        call = Call(method, params, context.caller, client, context.trace_id, context.toolsets, context.credential)
+        return (await self._handle(call)).result
+
+    async def _call_modern(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:
+        async def run(params: Mapping[str, Any]) -> Result:
+            opened = request if params is request.params else request._replace(params=params)
+            client = SILENT if channel is None else ModernClient(opened, channel)
+            try:
+                return await self._call(request.method, params, context, client)
+            except InputRequired as required:
+                return _build_input_required(required)
+
+        if request.params.get("requestState") is not None:
+            return await (await self._load_sdk_rules()).run_with_state(request, context.caller, run)
+        result = await run(request.params)
+        if "requestState" not in result:
+            return result
+
+        async def return_result(_: Mapping[str, Any]) -> Result:
+            return result
+
+        return await (await self._load_sdk_rules()).run_with_state(request, context.caller, return_result)
+
+    async def _check_param_headers(self, params: Mapping[str, Any], headers: Headers, raw_headers: RawHeaders) -> None:
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            return
+        if self._services.has_header_params(name) or any(header.startswith(b"mcp-param-") for header in headers):
+            schema = self._services.input_schema(name)
+            if schema is not None:
+                (await self._load_sdk_rules()).check_param_headers(schema, arguments, raw_headers)
+
+    async def _load_sdk_rules(self) -> SdkRules:
+        if self._sdk_rules is None:
+            # In a thread, so that other requests don't wait for the import.
+            module = await asyncio.to_thread(import_module, "refdesk.inbound.mcp.sdk_rules")
+            self._sdk_rules = module.SdkRules(self._state_key)
+        return self._sdk_rules
+
+    def _build_instructions(self, caller: Caller) -> str:
+        """Return Refdesk's instructions, followed by those of the downstream servers available to the caller."""
+        others = self._downstream.instructions(caller)[:MAX_INSTRUCTIONS]
+        return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
+
+    async def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
+        log_client_info("initialize", params, context)
+        declared = read_params(InitializeParams, params)
+        requested = declared.protocol_version
+        revision = requested if requested in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[-1]
+        if session is not None:
+            session.revision, session.capabilities = revision, declared.capabilities
+        return {
+            "protocolVersion": revision,
+            "capabilities": build_capabilities(notifications=session is not None),
+            "serverInfo": SERVER_INFO,
+            "instructions": self._build_instructions(context.caller),
+        }
+
+    def _discover(self, params: Mapping[str, Any], context: RequestContext) -> Result:
+        log_client_info("server/discover", params, context)
+        return {
+            "supportedVersions": [MODERN_REVISION],
+            "capabilities": build_capabilities(notifications=True),
+            "instructions": self._build_instructions(context.caller),
+            # Never cached: instructions change with the downstream servers, and nobody is notified.
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
+
+    async def _ping(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
+        return {}
+
+    async def _set_level(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
+        level = read_params(SetLevelParams, params).level
+        if session is not None:
+            session.log_level = level
+        self._downstream.set_level(level)
+        return {}
+
+    async def _subscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
+        uri = read_params(SubscribeParams, params).uri
+        if session is None or uri in session.uris:
+            return {}  # without a session, nothing could be delivered
+        if len(uri) > MAX_URI_LENGTH or len(session.uris) >= MAX_SUBSCRIPTIONS:
+            rule = f"must have at most {MAX_URI_LENGTH} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
+            raise InvalidArguments([Problem("uri", rule)])
+        self._notifications.add_session(session)
+        session.uris.add(uri)
+        try:
+            await self._downstream.subscribe(uri, context.caller)
+        except BaseException:
+            session.uris.discard(uri)
+            raise
+        if session.is_closed or uri not in session.uris or uri in session.subscriptions:
+            # It was closed or unsubscribed meanwhile.
+            self._downstream.unsubscribe(uri, context.caller)
+        else:
+            session.subscriptions[uri] = context.caller
+        return {}
+
+    async def _unsubscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
+        uri = read_params(SubscribeParams, params).uri
+        if session is not None:
+            session.uris.discard(uri)
+            caller = session.subscriptions.pop(uri, None)
+            if caller is not None:
+                self._downstream.unsubscribe(uri, caller)
+        return {}
+
+    async def _listen(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:
+        """Send notifications until the client leaves or the server stops."""
+        wanted = read_params(ListenParams, request.params).notifications
+        stream = None if channel is None else channel.open()
+        if stream is None:
+            raise InvalidRequest("subscriptions/listen is answered with an event stream only")
+        accepted = {name: value for name, value in wanted.model_dump(by_alias=True).items() if value}
+        kinds = frozenset(kind for kind in ("tools", "prompts", "resources") if f"{kind}ListChanged" in accepted)
+        uris = accepted.get("resourceSubscriptions", [])
+        listener = ChangeListener(request.id, context.caller, kinds, frozenset(uris), stream)
+        self._notifications.add_listener(listener)
+        listener.send("notifications/subscriptions/acknowledged", {"notifications": accepted})
+        held = [uri for uri in dict.fromkeys(uris) if len(uri) <= MAX_URI_LENGTH][:MAX_SUBSCRIPTIONS]
+        tasks = [asyncio.ensure_future(self._hold_subscription(uri, context.caller)) for uri in held]
+        try:
+            await listener.ended.wait()
+        finally:
+            self._notifications.remove_listener(listener)
+            for task in tasks:
+                task.cancel()
+        return {"_meta": {SUBSCRIPTION_ID_META: request.id}}
+
+    async def _hold_subscription(self, uri: str, caller: Caller) -> None:
+        """Keep a resource subscription while this task runs. A rejected subscription is only logged."""
+        try:
+            await self._downstream.subscribe(uri, caller)
+        except RefdeskError as error:
+            logger.info("subscription refused", extra={"fields": {"uri": uri[:200], "why": error.detail}})
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._downstream.unsubscribe(uri, caller)
+
+
+def log_client_info(method: str, params: Mapping[str, Any], context: RequestContext) -> None:
+    """Log the client's name, version and protocol revision as it declares them, unverified."""
+    meta = _get_member(params, "_meta")
+    client_info = _get_member(params, "clientInfo") or _get_member(meta, CLIENT_INFO_META)
+    fields = {
+        "method": method,
+        "client": _get_member(client_info, "name"),
+        "version": _get_member(client_info, "version"),
+        "revision": _get_member(params, "protocolVersion") or _get_member(meta, PROTOCOL_VERSION_META),
+    }
+    declared = {name: str(value)[:100] for name, value in fields.items() if value is not None}
+    caller_fields = {"user": context.caller.user, "tenant": context.caller.tenant, "trace_id": context.trace_id}
+    logger.info("client", extra={"fields": {**declared, **caller_fields}})
+
+
+def _get_member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def _require_handshake(method: str) -> None:
+    """Raise InvalidCall for a method that needs `initialize` first."""
+    if method in METHODS or method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
+        raise InvalidCall("The session isn't open yet; send initialize first")
+
+
+def _build_input_required(required: InputRequired) -> Result:
+    """Build an `input_required` result."""
+    result: Result = {"resultType": "input_required"}
+    if required.requests:
+        result["inputRequests"] = dict(required.requests)
+    if required.state is not None:
+        result["requestState"] = required.state
+    return result
+
+
+def _build_input_error(required: InputRequired) -> ClientCannot:
+    """Build the error for a client that can't continue an `input_required` result."""
+    methods = ", ".join(sorted({str(request.get("method")) for request in required.requests.values()}))
+    return ClientCannot(
+        f"This needs {methods or 'to be called again'} from the client, which cannot be asked that way."
+    )

@@ -1,0 +1,223 @@
+"""Sessions of the handshake revisions: what a client has declared, subscribed to and been asked."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Protocol
+
+import orjson
+
+from refdesk.calls import LOG_LEVELS, Caller, LogLevel
+from refdesk.errors import ClientCannot, InvalidRequest, Overloaded
+from refdesk.inbound.envelope import MessageId, RpcResponse
+from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS
+from refdesk.inbound.mcp.streams import EventStore, EventStream, SessionEvents, encode_event, encode_start
+
+_request_numbers = count(1)
+"""Numbers of requests to clients, unique across sessions: an id of another session's request matches nothing."""
+
+
+class Cancellable(Protocol):
+    """The work of a request in progress."""
+
+    def cancel(self) -> object:
+        """Stop the work. Nobody waits for its response."""
+        ...
+
+
+class Session(ABC):
+    """A connection to a client of a handshake revision."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.revision: str | None = None
+        """The agreed revision. None before `initialize`."""
+        self.capabilities: Mapping[str, Any] = {}
+        """What the client has declared, in wire format."""
+        self.log_level: LogLevel = "debug"
+        self.uris: set[str] = set()
+        """Resources that the client is subscribed to."""
+        self.subscriptions: dict[str, Caller] = {}
+        """Subscriptions at downstream servers, with the caller who made them."""
+        self.in_flight: dict[MessageId, Cancellable] = {}
+        """Requests of the client without a response yet."""
+        self.is_closed = False
+        self._requests: dict[str, asyncio.Future[RpcResponse]] = {}
+
+    @property
+    @abstractmethod
+    def key(self) -> object:
+        """Equal for all calls of the session."""
+
+    @abstractmethod
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a notification outside of a call's stream, without blocking."""
+
+    def wants_level(self, level: LogLevel) -> bool:
+        """Return whether log messages of a level are to be sent."""
+        return LOG_LEVELS.index(level) >= LOG_LEVELS.index(self.log_level)
+
+    def begin(self, id: MessageId, work: Cancellable) -> None:
+        """Register a request. Raises InvalidRequest while another one with its id is in progress."""
+        if id in self.in_flight:
+            raise InvalidRequest("A request with this id is still being answered in this session")
+        self.in_flight[id] = work
+
+    def finish(self, id: MessageId, work: Cancellable) -> None:
+        """Release the id of a request."""
+        if self.in_flight.get(id) is work:
+            del self.in_flight[id]
+
+    def cancel(self, id: object) -> None:
+        """Cancel a request in progress, and release its id: it gets no response."""
+        work = self.in_flight.pop(id, None) if isinstance(id, str | int) else None
+        if work is not None:
+            work.cancel()
+
+    @contextmanager
+    def expect_response(self) -> Iterator[tuple[str, asyncio.Future[RpcResponse]]]:
+        """Register a request to the client. Yields its id and a future for the response."""
+        id = f"refdesk-{next(_request_numbers)}"
+        response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        self._requests[id] = response
+        try:
+            yield id, response
+        finally:
+            self._requests.pop(id, None)
+
+    def resolve(self, response: RpcResponse) -> None:
+        """Pass a response to the request that waits for it, if any."""
+        pending = self._requests.get(str(response.id))
+        if pending is not None and not pending.done():
+            pending.set_result(response)
+
+    def close(self) -> None:
+        """Fail all requests to the client."""
+        self.is_closed = True
+        for response in self._requests.values():
+            if not response.done():
+                response.set_exception(ClientCannot("The client's session ended before it answered."))
+
+
+class HttpSession(Session):
+    """A session over HTTP. Its notifications go out on the stream of a GET request, and are stored."""
+
+    def __init__(self, caller: Caller, store: EventStore) -> None:
+        super().__init__(caller)
+        self.id = secrets.token_hex(16)
+        self.owner = _get_owner(caller)
+        self.stream: EventStream | None = None
+        self.last_used = 0.0
+        self._store = store
+        self._events = SessionEvents()
+
+    @property
+    def key(self) -> str:
+        return self.id
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Store a notification, and send it if the client listens. A client that doesn't read misses it."""
+        encoded = orjson.dumps(message)
+        number = self._store.add(self._events, encoded)
+        if self.stream is not None and self.stream.has_room:
+            self.stream.put(encode_event(encoded, number))
+
+    def attach(self, stream: EventStream, last_event_id: bytes | None) -> None:
+        """Send notifications on a stream, beginning with those after `last_event_id`."""
+        if self.stream is not None:
+            self.stream.finish()
+        self.stream = stream
+        if last_event_id is None:
+            return
+        for number, message in self._store.list_after(self._events, last_event_id):
+            stream.put(encode_event(message, number))
+        if self.revision == HANDSHAKE_REVISIONS[-1]:
+            # Clients of earlier revisions can't parse an event without a message.
+            stream.put(encode_start(self._store.add(self._events, None)))
+
+    def detach(self, stream: EventStream) -> None:
+        """Stop sending notifications on a stream."""
+        if self.stream is stream:
+            self.stream = None
+
+    def close(self) -> None:
+        super().close()
+        if self.stream is not None:
+            self.stream.finish()
+        self._store.drop_session(self._events)
+
+
+class SessionTable:
+    """Open sessions over HTTP: bounded in number, bound to the user who opened them, and closed when idle."""
+
+    def __init__(self, max_sessions: int, idle_seconds: float, on_close: Callable[[Session], None]) -> None:
+        self._max_sessions = max_sessions
+        self._idle_seconds = idle_seconds
+        self._on_close = on_close
+        self._sessions: dict[str, HttpSession] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._events = EventStore()
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def create(self, caller: Caller) -> HttpSession:
+        """Create a session, to be added once it's initialized. Raises Overloaded if too many are open."""
+        if len(self._sessions) >= self._max_sessions:
+            raise Overloaded("Too many open sessions", retry_after=1.0)
+        return HttpSession(caller, self._events)
+
+    def add(self, session: HttpSession) -> None:
+        """Open a session."""
+        self._sessions[session.id] = session
+        self.touch(session)
+        self._timers[session.id] = self._loop.call_later(self._idle_seconds, self._expire, session)
+
+    def find(self, id: bytes, caller: Caller) -> HttpSession | None:
+        """Return an open session of a caller."""
+        session = self._sessions.get(id.decode("latin-1"))
+        if session is None or session.owner != _get_owner(caller):
+            return None
+        session.last_used = self._loop.time()
+        return session
+
+    def touch(self, session: HttpSession) -> None:
+        """Restart the idle timeout of a session."""
+        session.last_used = self._loop.time()
+
+    def close(self, session: HttpSession) -> None:
+        """End a session."""
+        if self._sessions.pop(session.id, None) is not None:
+            self._timers.pop(session.id).cancel()
+            session.close()
+            self._on_close(session)
+
+    def close_all(self) -> None:
+        """End all sessions."""
+        for session in list(self._sessions.values()):
+            self.close(session)
+
+    def end_streams(self) -> None:
+        """End the streams of all sessions."""
+        for session in self._sessions.values():
+            if session.stream is not None:
+                session.stream.finish()
+
+    def _expire(self, session: HttpSession) -> None:
+        """Close a session if it has been idle, else check again when it may have been."""
+        is_busy = bool(session.in_flight) or session.stream is not None
+        left = self._idle_seconds if is_busy else session.last_used + self._idle_seconds - self._loop.time()
+        if left > 0:
+            self._timers[session.id] = self._loop.call_later(left, self._expire, session)
+        else:
+            self.close(session)
+
+
+def _get_owner(caller: Caller) -> tuple[str, str] | None:
+    return (caller.tenant, caller.user) if caller.authenticated else None
