@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import httpx2
@@ -158,3 +160,12 @@ async def test_state_in_a_result_is_sealed_and_opened_in_the_next_round(server: 
     given = {"go": {"action": "accept", "content": {}}}
     again = await post(server, "tools/call", {**call, "requestState": sealed, "inputResponses": given})
     assert again.json()["result"]["content"][0]["text"] == "first round"
+
+
+def test_a_server_starts_without_the_sdk() -> None:
+    """Importing it would take as long as everything else of the inbound layer together, several times over."""
+    code = (
+        "import sys, refdesk.inbound.http_server, refdesk.inbound.stdio; print(*{'mcp', 'mcp_types'} & {*sys.modules})"
+    )
+    started = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert started.stdout.strip() == ""

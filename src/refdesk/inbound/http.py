@@ -53,15 +53,10 @@ from refdesk.inbound.uploads import UPLOADS, Uploads
 MCP = "/mcp"
 POST_PATHS = INTERNAL_PATHS | {UPLOADS}
 
-_UNREPEATABLE_HEADERS = (
-    b"host",
-    b"origin",
-    b"authorization",
-    b"content-length",
-    b"content-type",
-    b"mcp-session-id",
-    b"x-api-key",
+_UNREPEATABLE_HEADERS = frozenset(
+    {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"x-api-key"}
 )
+"""Headers that a proxy might read the first of, and we the last. Those of MCP can't be repeated either."""
 
 
 class HttpApp:
@@ -150,7 +145,7 @@ class HttpApp:
             message = read_message(parsed)
             if self._resource is not None and isinstance(message, RpcRequest) and message.method == "tools/call":
                 self._resource.require_scopes(context.caller, message.params.get("name"))
-            await self._mcp.post(message, context, scope, receive, send, headers)
+            await self._mcp.post(message, context, receive, send, headers)
         except ProtocolError as error:
             await respond(send, 400, encode_error(read_id(parsed), error), JSON)
         finally:
@@ -253,10 +248,13 @@ def _check_json(headers: Headers) -> None:
 
 
 def _reject_repeated(headers: list[tuple[bytes, bytes]]) -> None:
-    names = [name for name, _ in headers]
-    for name in _UNREPEATABLE_HEADERS:
-        if names.count(name) > 1:
-            raise Reject(400, {"detail": f"The {name.decode()} header is there more than once"}, (CLOSE,))
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in seen and (name in _UNREPEATABLE_HEADERS or name.startswith(b"mcp-")):
+            raise Reject(
+                400, {"detail": f"The {name.decode('latin-1')[:100]} header is there more than once"}, (CLOSE,)
+            )
+        seen.add(name)
 
 
 def _with_cors(send: Send, origin: bytes) -> Send:

@@ -7,7 +7,7 @@ from typing import Final
 
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, TransportError
-from refdesk.inbound.asgi import CLOSE, JSON, Headers, Receive, Scope, Send, respond
+from refdesk.inbound.asgi import CLOSE, JSON, Headers, Receive, Send, respond
 from refdesk.inbound.disconnects import DisconnectMonitor, RequestCancelled
 from refdesk.inbound.envelope import RpcMessage, RpcNotification, RpcRequest, RpcResponse
 from refdesk.inbound.error_mapping import encode_error
@@ -50,12 +50,12 @@ class McpEndpoint:
         self._sessions.close_all()
 
     async def post(
-        self, message: RpcMessage, context: RequestContext, scope: Scope, receive: Receive, send: Send, headers: Headers
+        self, message: RpcMessage, context: RequestContext, receive: Receive, send: Send, headers: Headers
     ) -> None:
         """Answer a message. Raises ProtocolError if it isn't one for this endpoint."""
         version, session_id = headers.get(b"mcp-protocol-version"), headers.get(b"mcp-session-id")
         if version is not None and version not in _HANDSHAKE_HEADERS and version.strip() not in _HANDSHAKE_HEADERS:
-            await self._post_modern(message, context, scope, receive, send, headers)
+            await self._post_modern(message, context, receive, send, headers)
             return
         session = None
         if session_id is not None:
@@ -115,14 +115,14 @@ class McpEndpoint:
             await respond(send, 200, b"", JSON)
 
     async def _post_modern(
-        self, message: RpcMessage, context: RequestContext, scope: Scope, receive: Receive, send: Send, headers: Headers
+        self, message: RpcMessage, context: RequestContext, receive: Receive, send: Send, headers: Headers
     ) -> None:
         if not (_accepts(headers, b"application/json") and _accepts(headers, b"text/event-stream")):
             error = TransportError("Not Acceptable: Client must accept both application/json and text/event-stream")
             await respond(send, 406, encode_error(None, error), JSON)
         elif isinstance(message, RpcRequest):
             channel = ResponseChannel(send) if message.method in STREAMING_METHODS else None
-            await self._answer(message, context, channel, None, receive, send, headers, scope["headers"])
+            await self._answer(message, context, channel, None, receive, send, headers)
         elif isinstance(message, RpcResponse):
             raise InvalidRequest("A client of this revision sends requests and notifications only")
         elif (version := headers[b"mcp-protocol-version"].strip()) != MODERN_HEADER:
@@ -154,7 +154,6 @@ class McpEndpoint:
         receive: Receive,
         send: Send,
         headers: Headers | None = None,
-        raw_headers: list[tuple[bytes, bytes]] | None = None,
     ) -> None:
         """Answer with a JSON body, or with the final event of a stream that the call has opened.
 
@@ -164,9 +163,7 @@ class McpEndpoint:
         try:
             with self._monitor.watch(receive) as watcher:
                 if headers is not None:
-                    status, answer = await self._dispatcher.answer_modern(
-                        request, context, channel, headers, raw_headers
-                    )
+                    status, answer = await self._dispatcher.answer_modern(request, context, channel, headers)
                 elif session is None:
                     answer = await self._dispatcher.answer(request, context, channel)
                 else:

@@ -1,6 +1,6 @@
 """ASGI `send` with a shortcut for complete JSON responses, which are written at once.
 
-Two ASGI messages mean two writes and a check of every header, a tenth of the cost of a fast-path call. A response that
+Two ASGI messages mean two writes and a check of every header, a tenth of the cost of a call. A response that
 is sent before the whole request was read is still delivered.
 """
 

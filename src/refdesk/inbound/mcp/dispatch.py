@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,6 @@ _OTHER_INTERFACES = (CONSOLE, "internal/")
 """Prefixes of methods that have endpoints of their own."""
 
 Result = dict[str, Any]
-RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 class McpDispatcher:
@@ -137,21 +136,19 @@ class McpDispatcher:
             return encode_error(request.id, error, context.trace_id)
 
     async def answer_modern(
-        self,
-        request: RpcRequest,
-        context: RequestContext,
-        channel: Channel | None,
-        headers: Headers | None = None,
-        raw_headers: RawHeaders | None = None,
+        self, request: RpcRequest, context: RequestContext, channel: Channel | None, headers: Headers | None = None
     ) -> tuple[int, bytes]:
-        """Answer a request of the stateless revision. Return the HTTP status, too."""
+        """Answer a request of the stateless revision, and return the HTTP status, too.
+
+        Over HTTP, `headers` have to repeat parts of the request.
+        """
         context = enter_caller_trace(context, request.params)
         try:
             if not is_consistent(request, headers):
-                (await self._load_sdk_rules()).check_request(request, raw_headers)
+                (await self._load_sdk_rules()).check_request(request, headers)
             check_modern_params(request.params)
-            if request.method == "tools/call" and headers is not None and raw_headers is not None:
-                await self._check_param_headers(request.params, headers, raw_headers)
+            if request.method == "tools/call" and headers is not None:
+                await self._check_param_headers(request.params, headers)
             if request.method == "server/discover":
                 result = self._discover(request.params, context)
             elif request.method == "subscriptions/listen":
@@ -177,7 +174,8 @@ class McpDispatcher:
         """Cancel the subscriptions of a session that has ended."""
         self._notifications.remove_session(session)
         for uri, caller in session.subscriptions.items():
-            self._downstream.unsubscribe(uri, caller)
+            if caller is not None:
+                self._downstream.unsubscribe(uri, caller)
         session.subscriptions.clear()
 
     def close(self) -> None:
@@ -210,14 +208,14 @@ class McpDispatcher:
 
         return await (await self._load_sdk_rules()).run_with_state(request, context.caller, return_result)
 
-    async def _check_param_headers(self, params: Mapping[str, Any], headers: Headers, raw_headers: RawHeaders) -> None:
+    async def _check_param_headers(self, params: Mapping[str, Any], headers: Headers) -> None:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, dict):
             return
         if self._services.has_header_params(name) or any(header.startswith(b"mcp-param-") for header in headers):
             schema = self._services.input_schema(name)
             if schema is not None:
-                (await self._load_sdk_rules()).check_param_headers(schema, arguments, raw_headers)
+                (await self._load_sdk_rules()).check_param_headers(schema, arguments, headers)
 
     async def _load_sdk_rules(self) -> SdkRules:
         if self._sdk_rules is None:
@@ -268,32 +266,29 @@ class McpDispatcher:
 
     async def _subscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         uri = read_params(SubscribeParams, params).uri
-        if session is None or uri in session.uris:
+        if session is None or uri in session.subscriptions:
             return {}  # without a session, nothing could be delivered
-        if len(uri) > MAX_URI_LENGTH or len(session.uris) >= MAX_SUBSCRIPTIONS:
+        if len(uri) > MAX_URI_LENGTH or len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
             rule = f"must have at most {MAX_URI_LENGTH} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
             raise InvalidArguments([Problem("uri", rule)])
         self._notifications.add_session(session)
-        session.uris.add(uri)
+        session.subscriptions[uri] = None
         try:
             await self._downstream.subscribe(uri, context.caller)
         except BaseException:
-            session.uris.discard(uri)
+            session.subscriptions.pop(uri, None)
             raise
-        if session.is_closed or uri not in session.uris or uri in session.subscriptions:
-            # It was closed or unsubscribed meanwhile.
-            self._downstream.unsubscribe(uri, context.caller)
-        else:
+        if uri in session.subscriptions and session.subscriptions[uri] is None:
             session.subscriptions[uri] = context.caller
+        else:  # it was unsubscribed or the session closed meanwhile
+            self._downstream.unsubscribe(uri, context.caller)
         return {}
 
     async def _unsubscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         uri = read_params(SubscribeParams, params).uri
-        if session is not None:
-            session.uris.discard(uri)
-            caller = session.subscriptions.pop(uri, None)
-            if caller is not None:
-                self._downstream.unsubscribe(uri, caller)
+        caller = None if session is None else session.subscriptions.pop(uri, None)
+        if caller is not None:
+            self._downstream.unsubscribe(uri, caller)
         return {}
 
     async def _listen(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:

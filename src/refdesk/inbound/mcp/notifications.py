@@ -100,7 +100,7 @@ class NotificationHub:
                 listeners = [listener for listener in self._listeners if event.kind in listener.kinds]
             else:
                 method, params = "notifications/resources/updated", {"uri": event.uri}
-                sessions = {session for session in self._sessions if event.uri in session.uris}
+                sessions = {session for session in self._sessions if event.uri in session.subscriptions}
                 listeners = [listener for listener in self._listeners if event.uri in listener.uris]
             message = {"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {})
             for session in sessions:

@@ -64,7 +64,7 @@ CACHEABLE_METHODS: Final = frozenset(
 CACHE: Final[Mapping[str, Any]] = {"ttlMs": 60_000, "cacheScope": "private"}
 """How long a client may cache results. Listeners are notified of changes, other clients ask again after a minute."""
 
-HEADER_MISMATCH: Final = -32020
+_HEADER_MISMATCH: Final = -32020
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 
 STATUSES: Final[Mapping[int, int]] = {
@@ -72,7 +72,7 @@ STATUSES: Final[Mapping[int, int]] = {
     INVALID_REQUEST: 400,
     METHOD_NOT_FOUND: 404,
     INVALID_PARAMS: 400,
-    HEADER_MISMATCH: 400,
+    _HEADER_MISMATCH: 400,
     MISSING_CAPABILITY: 400,
     UNSUPPORTED_PROTOCOL_VERSION: 400,
 }

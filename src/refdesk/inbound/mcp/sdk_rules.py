@@ -6,7 +6,7 @@ servers never get.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from mcp.server.context import HandlerResult, ServerRequestContext
@@ -21,10 +21,9 @@ from mcp.shared.inbound import (
 
 from refdesk.calls import Caller
 from refdesk.errors import TransportError
+from refdesk.inbound.asgi import Headers
 from refdesk.inbound.envelope import RpcRequest
-from refdesk.inbound.mcp.revisions import HEADER_MISMATCH, MODERN_REVISION, SERVER_INFO
-
-RawHeaders = Sequence[tuple[bytes, bytes]]
+from refdesk.inbound.mcp.revisions import MODERN_REVISION, SERVER_INFO
 
 
 class SdkRules:
@@ -34,17 +33,14 @@ class SdkRules:
         sealed = RequestStateSecurity(keys=[state_key], bind_principal=_name_principal)
         self._boundary = RequestStateBoundary(sealed, default_audience=SERVER_INFO["name"])
 
-    def check_request(self, request: RpcRequest, raw_headers: RawHeaders | None) -> None:
+    def check_request(self, request: RpcRequest, headers: Headers | None) -> None:
         """Raise TransportError if `_meta` is incomplete, or the headers contradict the request."""
-        headers = None if raw_headers is None else _read_headers(raw_headers)
         body = {"method": request.method, "params": request.params}
-        _raise_rejection(classify_inbound_request(body, headers=headers))
+        _raise_rejection(classify_inbound_request(body, headers=None if headers is None else _decode_headers(headers)))
 
-    def check_param_headers(
-        self, schema: Mapping[str, Any], arguments: Mapping[str, Any], raw_headers: RawHeaders
-    ) -> None:
+    def check_param_headers(self, schema: Mapping[str, Any], arguments: Mapping[str, Any], headers: Headers) -> None:
         """Raise TransportError if the headers of a tool's arguments contradict them."""
-        _raise_rejection(validate_mcp_param_headers(schema, arguments, _read_headers(raw_headers)))
+        _raise_rejection(validate_mcp_param_headers(schema, arguments, _decode_headers(headers)))
 
     async def run_with_state(
         self, request: RpcRequest, caller: Caller, run: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -69,15 +65,9 @@ class SdkRules:
             raise TransportError(error.error.message, code=error.error.code, data=error.error.data) from None
 
 
-def _read_headers(raw_headers: RawHeaders) -> dict[str, str]:
-    """Return headers without trailing whitespace (RFC 9110, 5.5). Those of MCP must not be repeated."""
-    headers: dict[str, str] = {}
-    for raw_name, value in raw_headers:
-        name = raw_name.decode("latin-1")
-        if name in headers and name.startswith("mcp-"):
-            raise TransportError(f"{name} header appears more than once", code=HEADER_MISMATCH)
-        headers[name] = value.rstrip(b" \t").decode("latin-1")
-    return headers
+def _decode_headers(headers: Headers) -> dict[str, str]:
+    """Return headers as text, without trailing whitespace (RFC 9110, 5.5)."""
+    return {name.decode("latin-1"): value.rstrip(b" \t").decode("latin-1") for name, value in headers.items()}
 
 
 def _raise_rejection(verdict: InboundModernRoute | InboundLadderRejection | None) -> None:

@@ -40,10 +40,8 @@ class Session(ABC):
         self.capabilities: Mapping[str, Any] = {}
         """What the client has declared, in wire format."""
         self.log_level: LogLevel = "debug"
-        self.uris: set[str] = set()
-        """Resources that the client is subscribed to."""
-        self.subscriptions: dict[str, Caller] = {}
-        """Subscriptions at downstream servers, with the caller who made them."""
+        self.subscriptions: dict[str, Caller | None] = {}
+        """The client's subscriptions by URI, with the caller who made them. None until the resource's server agrees."""
         self.in_flight: dict[MessageId, Cancellable] = {}
         """Requests of the client without a response yet."""
         self.is_closed = False
