@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import select
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from refdesk.inbound.stdio import LineWriter
 from tests.processes import BY_WORDS, REFDESK, environment
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -124,6 +126,16 @@ async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp
             assert await opened.process.wait() == 0
         answers = [json.loads(line) for line in output.splitlines()]
         assert sorted(answer["id"] for answer in answers) == list(range(20))
+
+
+async def test_writer_that_is_closed_with_lines_in_its_queue_returns_after_the_last_one() -> None:
+    file = io.BytesIO()
+    writer = LineWriter(file)
+    writer.put(b"one\n")
+    writer.close()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await writer.run()
+    assert file.getvalue() == b"one\n"
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])

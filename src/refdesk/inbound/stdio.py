@@ -66,12 +66,13 @@ class LineWriter(Outbox):
     async def run(self) -> None:
         """Write lines until closed. Raises BrokenPipeError if nobody can read them."""
         while True:
-            await self._has_data.wait()
             lines = self._take_all()
             if lines:
                 await run_sync(self._write, lines, abandon_on_cancel=True)
             elif self._is_closed:
                 return
+            else:
+                await self._has_data.wait()
 
     def _write(self, lines: bytes) -> None:
         self._file.write(lines)
