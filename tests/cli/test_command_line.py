@@ -8,7 +8,6 @@ import os
 import pty
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.error_report import report_failure
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.parser import Parser, build_parser
+from refdesk.cli.parser import cli, parse
 from refdesk.cli.parser.document_commands import SETS
 from refdesk.cli.parser.setting_up import CLIENTS, PAGES
 from refdesk.cli.reference import PAGES as WRITTEN
@@ -31,41 +30,40 @@ from tests.processes import REFDESK, environment
 Captured = pytest.CaptureFixture[str]
 
 
-def commands(parser: Parser) -> dict[str, Parser]:
-    (subparsers,) = (action for action in parser._actions if hasattr(action, "_name_parser_map"))
-    found: dict[str, Parser] = subparsers._name_parser_map
-    return found
-
-
 @pytest.mark.parametrize(
-    ("line", "said", "help_of"),
+    ("line", "facts", "help_of"),
     [
-        ("serch x", "there is no command 'serch'; did you mean search?", "refdesk"),
-        ("xyzzy", "there is no command 'xyzzy'; there are serve, check,", "refdesk"),
-        ("--data x search y", "--data: options follow the command", "refdesk"),
-        ("search", "missing: query", "refdesk search"),
-        ("search x --limt 3", "there is no option --limt; did you mean --limit?", "refdesk search"),
-        ("search x --lim 3", "there is no option --lim; did you mean --limit?", "refdesk search"),
-        ("search x --limit lots", "--limit: 'lots' is no whole number", "refdesk search"),
-        ("convert x --to pdf", "there is no --to value 'pdf'; there are markdown, html, json", "refdesk convert"),
-        ("documents purge", "there is no action 'purge'; there are list, remove", "refdesk documents"),
-        ("servers lst", "there is no action 'lst'; did you mean list?", "refdesk servers"),
-        ("servers remove", "missing: NAME", "refdesk servers remove"),
-        ("tools a b", "'b' is one argument too many", "refdesk tools"),
-        ("install emacs", "there is no client 'emacs'; there are claude-code, cursor", "refdesk install"),
-        ("install cursor --url x --stdio", "--stdio: not allowed with argument --url", "refdesk install"),
-        ("doctor --only modell", "--only: there is no check 'modell'", "refdesk doctor"),
-        ("doctor --timeout 0", "--timeout: must be more than zero", "refdesk doctor"),
+        ("serch x", "serch search", "refdesk"),
+        ("xyzzy", "xyzzy", "refdesk"),
+        ("--data x search y", "--data follow", "refdesk"),
+        ("search", "Missing QUERY", "refdesk search"),
+        ("search x --limt 3", "--limt --limit", "refdesk search"),
+        ("search x --lim 3", "--lim --limit", "refdesk search"),
+        ("search x --limit lots", "--limit lots integer", "refdesk search"),
+        ("search x --max-results 0", "--max-results 0 x>=1", "refdesk search"),
+        ("ask x --max-tokens -1", "--max-tokens -1 x>=1", "refdesk ask"),
+        ("servers logs x --lines many", "--lines many integer", "refdesk servers logs"),
+        ("convert x -o", "-o requires", "refdesk convert"),
+        ("convert x --to pdf", "--to pdf markdown html json", "refdesk convert"),
+        ("documents purge", "purge list remove", "refdesk documents"),
+        ("servers lst", "lst list", "refdesk servers"),
+        ("servers remove", "Missing NAME", "refdesk servers remove"),
+        ("tools a b", "extra (b)", "refdesk tools"),
+        ("install emacs", "CLIENT emacs claude-code cursor", "refdesk install"),
+        ("install cursor --url x --stdio", "--stdio --url", "refdesk install"),
+        ("read x --pages 1 --find y", "--find --pages", "refdesk read"),
+        ("add x --no-wait --watch", "--watch --no-wait", "refdesk add"),
+        ("doctor --only modell", "--only modell engine", "refdesk doctor"),
+        ("doctor --timeout 0", "--timeout 0.0 x>0", "refdesk doctor"),
     ],
 )
-def test_a_line_that_means_nothing_is_told_with_what_was_meant(
-    line: str, said: str, help_of: str, capsys: Captured
-) -> None:
+def test_a_usage_error_names_its_cause_and_the_help_page(line: str, facts: str, help_of: str, capsys: Captured) -> None:
     assert main(line.split()) == ExitCode.USAGE_ERROR
     told = capsys.readouterr()
     assert told.out == ""
     problem, hint = told.err.splitlines()
-    assert problem.startswith(f"refdesk: {said}")
+    assert problem.startswith("refdesk: ")
+    assert [fact for fact in facts.split() if fact not in problem] == []
     assert hint == f"hint: see `{help_of} --help`"
 
 
@@ -75,11 +73,11 @@ def test_the_same_is_said_in_json_on_standard_output(capsys: Captured) -> None:
     error = json.loads(told.out)["error"]
     assert error == {
         "type": "Misuse",
-        "detail": "there is no option --limt; did you mean --limit?",
+        "detail": "No such option '--limt'. Did you mean '--limit'?",
         "retryable": False,
         "hint": "see `refdesk search --help`",
     }
-    assert "did you mean --limit?" in told.err
+    assert "Did you mean '--limit'?" in told.err
 
 
 def test_json_after_two_dashes_is_not_ours(capsys: Captured) -> None:
@@ -135,27 +133,27 @@ def test_without_a_command_it_says_how_to_begin(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("documents rm a", {"action": "remove", "ids": ["a"]}),
-        ("documents --json delete a --data x b", {"action": "remove", "ids": ["a", "b"], "json": True}),
+        ("documents rm a", {"action": "remove", "ids": ("a",)}),
+        ("documents --json delete a --data x b", {"action": "remove", "ids": ("a", "b"), "json": True}),
         ("documents ls", {"action": "list"}),
-        ("collections make a", {"action": "create", "names": ["a"]}),
+        ("collections make a", {"action": "create", "names": ("a",)}),
         ("collections rm a", {"action": "remove"}),
         ("keys remove a", {"action": "revoke", "name": "a"}),
         ("keys add a", {"action": "make"}),
         ("servers rm a", {"action": "remove", "name": "a"}),
         ("servers ls", {"action": "list"}),
-        ("search how --limit 3 to start", {"query": ["how", "to", "start"], "limit": 3}),
+        ("search how --limit 3 to start", {"query": ("how", "to", "start"), "limit": 3}),
         ("servers add a --type http http://h", {"name": "a", "url": "http://h", "command": []}),
         ("servers add a -- x --json -- y", {"command": ["x", "--json", "--", "y"], "json": False}),
     ],
 )
 def test_verbs_are_alike_everywhere_and_options_stand_where_one_likes(line: str, meant: dict[str, Any]) -> None:
-    parsed: Namespace = build_parser().parse_args(line.split())
+    parsed = parse(line.split()).arguments
     assert {name: getattr(parsed, name) for name in meant} == meant
 
 
 def test_every_command_can_print_json_but_the_server() -> None:
-    without = {name for name, one in commands(build_parser()).items() if "--json" not in one._option_string_actions}
+    without = {name for name, one in cli.commands.items() if not any("--json" in param.opts for param in one.params)}
     assert without == {"serve"}
 
 
@@ -213,20 +211,6 @@ def test_what_is_not_there_is_said_with_the_command_that_lists_what_is(
     assert told.out == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("search", "x", "--max-results", "0"), "--limit: must be 1 or more"),
-        (("ask", "x", "--max-tokens", "-1"), "--max-tokens: must be 1 or more"),
-        (("servers", "logs", "x", "--lines", "many"), "--lines: 'many' is no whole number"),
-        (("convert", "x", "-o"), "-o: expected one argument"),
-    ],
-)
-def test_a_number_that_means_nothing_is_misuse(words: tuple[str, ...], said: str, capsys: Captured) -> None:
-    assert main(words) == ExitCode.USAGE_ERROR
-    assert f"refdesk: {said}\n" in capsys.readouterr().err
-
-
 def test_ctrl_c_ends_a_command_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -256,15 +240,13 @@ def test_a_page_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
     shown = subprocess.run(
         [*forked.refdesk(), "add", "--help"], env=narrow, capture_output=True, text=True, timeout=60, check=True
     )
-    options = shown.stdout.partition("examples:")[0]
+    options = shown.stdout.partition("Examples:")[0]
     assert max(map(len, options.splitlines())) <= 50
 
 
 def test_help_of_every_command_can_be_read(capsys: Captured) -> None:
-    for name in commands(build_parser()):
-        with pytest.raises(SystemExit) as ended:
-            main([name, "--help"])
-        assert ended.value.code == 0
+    for name in cli.commands:
+        assert main([name, "--help"]) == ExitCode.OK
         shown = capsys.readouterr().out
-        assert shown.startswith(f"usage: refdesk {name}")
+        assert shown.startswith(f"Usage: refdesk {name}")
         assert sys.executable not in shown

@@ -114,7 +114,7 @@ def test_bash_completes_by_it(desk: Path) -> None:
 
 def test_fish_completes_by_it(desk: Path) -> None:
     script = "refdesk completion fish | source; complete -C 'refdesk sea'; complete -C 'refdesk search --collection k'"
-    assert shell("fish", script, desk).split("\n")[:2] == ["search\tsearch the documentation", "kitchen"]
+    assert shell("fish", script, desk).split("\n")[:2] == ["search\tSearch the documentation", "kitchen"]
 
 
 def test_zsh_takes_it(desk: Path) -> None:
@@ -124,4 +124,4 @@ def test_zsh_takes_it(desk: Path) -> None:
     _describe() { print -l -- "${(P@)2}" }
     words=(refdesk sea); CURRENT=2; _refdesk; print -- $_comps[refdesk]
     """
-    assert shell("zsh", script, desk).splitlines() == ["search:search the documentation", "_refdesk"]
+    assert shell("zsh", script, desk).splitlines() == ["search:Search the documentation", "_refdesk"]

@@ -10,13 +10,13 @@ import shutil
 import socket
 import sqlite3
 import sys
-from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,7 +126,7 @@ def test_a_check_that_breaks_or_hangs_is_a_finding(examine: Examine) -> None:
     async def endless(context: object) -> Any:
         await asyncio.Event().wait()
 
-    context = doctor._build_context(Namespace(config=None, data=None, timeout=0.2))
+    context = doctor._build_context(SimpleNamespace(config=None, data=None, timeout=0.2))
     found = asyncio.run(
         doctor.run_checks(context, ["keys", "cache"], local={"keys": broken}, remote={"cache": endless})
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -13,9 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import click
 import yaml
 
-from refdesk.cli.parser import Misuse, build_parser
+from refdesk.cli.parser import cli, parse
 from tests.docs.blocks import ROOT
 
 LONG = "takes minutes"
@@ -97,11 +97,11 @@ def _refdesk(arguments: Sequence[str]) -> str | None:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            build_parser().parse_args(arguments)
-    except Misuse as error:
-        return str(error)
-    except SystemExit as ended:  # after --help and --version
-        return said.getvalue() if ended.code else None
+            parse(arguments)
+    except click.UsageError as error:
+        return error.format_message()
+    except click.exceptions.Exit as ended:  # after --help and --version
+        return said.getvalue() if ended.exit_code else None
     return None
 
 
@@ -177,17 +177,17 @@ def options_of_inline(text: str) -> list[str]:
 
 def _known_options(words: Sequence[str]) -> set[str] | None:
     """The options of a command and its actions; `None` when there is no such command."""
-    parser: argparse.ArgumentParser = build_parser()
-    known: set[str] = set()
+    command: click.Command = cli
+    known = {"--help"}
     for number, word in enumerate(words):
-        below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-        known |= set(parser._option_string_actions)
-        if not below or not re.fullmatch(r"[a-z][a-z-]*", word):
+        known |= {name for param in command.params for name in param.opts}
+        if not isinstance(command, click.Group) or not re.fullmatch(r"[a-z][a-z-]*", word):
             break
-        if word not in below[0].choices:
+        below = command.get_command(click.Context(command), word)
+        if below is None:
             return None if number == 0 else known
-        parser = below[0].choices[word]
-    return known | set(parser._option_string_actions)
+        command = below
+    return known | {name for param in command.params for name in param.opts}
 
 
 def _is_abroad(word: str) -> bool:

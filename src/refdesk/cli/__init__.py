@@ -7,8 +7,10 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
+import click
+
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.parser import Misuse, build_parser
+from refdesk.cli.parser import parse
 
 OVERVIEW = """\
 refdesk: the reference desk for LLM agents
@@ -21,9 +23,6 @@ refdesk: the reference desk for LLM agents
 
 `refdesk --help` lists all commands, `refdesk COMMAND --help` the options of one.
 """
-
-GLOBAL_OPTIONS = ("-h", "--help", "--version")
-"""The only options allowed before a command."""
 
 COMPLETE_COMMAND = "__complete"
 """Hidden command called by shell completion scripts. It bypasses the parser to be fast."""
@@ -75,12 +74,9 @@ def _dispatch(args: Sequence[str]) -> int:
         from refdesk.cli.completion import complete
 
         return complete(args[1:])
-    if args[0].startswith("-") and args[0] not in GLOBAL_OPTIONS:
-        raise Misuse(f"{args[0]}: options follow the command", "refdesk")
-    arguments = build_parser().parse_args(args)
     try:
-        code: int = arguments.run(arguments)
-    except Misuse as error:
-        error.command = error.command or f"refdesk {arguments.command_name}"
-        raise
-    return code
+        invocation = parse(args)
+    except click.exceptions.Exit as ended:
+        # After --help and --version.
+        return ended.exit_code
+    return invocation.run()

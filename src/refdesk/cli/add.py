@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
@@ -33,7 +33,7 @@ SETTLE_SECONDS = 0.5
 """Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""
 
 
-def add(arguments: Namespace) -> int:
+def add(arguments: SimpleNamespace) -> int:
     """Run `refdesk add`."""
     config = load_settings(arguments)
     defaults = DocumentDefaults(arguments.version, parse_metadata(arguments.metadata))
@@ -65,7 +65,7 @@ def _read_standard_input() -> str:
 
 
 async def _add(
-    config: Config, arguments: Namespace, defaults: DocumentDefaults, sources: Sequence[ResolvedSource]
+    config: Config, arguments: SimpleNamespace, defaults: DocumentDefaults, sources: Sequence[ResolvedSource]
 ) -> int:
     async with open_desk(config, servers=False) as desk:
         ingester = Ingester(desk.engine, LOCAL.tenant, defaults, wait=not arguments.no_wait)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.app import Desk, open_desk
@@ -29,7 +29,7 @@ MAX_DOCUMENTATION_RESULTS = 20
 """Result limit of `search_documentation`."""
 
 
-def search(arguments: Namespace) -> int:
+def search(arguments: SimpleNamespace) -> int:
     """Run `refdesk search`."""
     query = " ".join(arguments.query)
     tool, tool_arguments = _choose_search_tool(query, arguments)
@@ -43,7 +43,7 @@ def search(arguments: Namespace) -> int:
     return 0
 
 
-def ask(arguments: Namespace) -> int:
+def ask(arguments: SimpleNamespace) -> int:
     """Run `refdesk ask`."""
     tool_arguments = {
         "question": " ".join(arguments.question),
@@ -58,7 +58,7 @@ def ask(arguments: Namespace) -> int:
     return 0
 
 
-def _choose_search_tool(query: str, arguments: Namespace) -> tuple[str, dict[str, Any]]:
+def _choose_search_tool(query: str, arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     """Return the search tool and its arguments: `search_documentation` unless an option needs `r2r_search`."""
     if not _needs_r2r_search(arguments):
         tool_arguments = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
@@ -73,7 +73,7 @@ def _choose_search_tool(query: str, arguments: Namespace) -> tuple[str, dict[str
     return "r2r_search", _drop_none(tool_arguments)
 
 
-def _needs_r2r_search(arguments: Namespace) -> bool:
+def _needs_r2r_search(arguments: SimpleNamespace) -> bool:
     many = (arguments.limit or 0) > MAX_DOCUMENTATION_RESULTS
     r2r_options = (arguments.collection, arguments.filter, arguments.mode)
     if arguments.doc_type is not None and any(r2r_options):
@@ -111,12 +111,12 @@ def _format_source(source: Mapping[str, Any], style: TerminalStyle) -> str:
     return f"[{source['citation']}] {sanitize(source['document'])}  {style.faint(sanitize(source['chunk_id']))}"
 
 
-def call(arguments: Namespace) -> int:
+def call(arguments: SimpleNamespace) -> int:
     """Run `refdesk call`."""
     return print_answer(asyncio.run(_call_with_arguments(load_settings(arguments), arguments)), arguments.json)
 
 
-def tools(arguments: Namespace) -> int:
+def tools(arguments: SimpleNamespace) -> int:
     """Run `refdesk tools`."""
     listing = asyncio.run(_list_tools(load_settings(arguments)))
     if arguments.tool:
@@ -139,7 +139,7 @@ async def _call(config: Config, tool: str, arguments: Mapping[str, Any]) -> Answ
         return await desk.call(tool, arguments)
 
 
-async def _call_with_arguments(config: Config, arguments: Namespace) -> Answer:
+async def _call_with_arguments(config: Config, arguments: SimpleNamespace) -> Answer:
     async with open_desk(config, servers=False) as desk:
         schema = desk.input_schema(arguments.tool) or {}
         tool_arguments = dict(_parse_argument(text, schema) for text in arguments.arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import Namespace
+from types import SimpleNamespace
 
 from refdesk.cli.load_config import load_settings
 from refdesk.config import list_ineffective_settings, require_support
@@ -15,7 +15,7 @@ MAX_COLUMN_WIDTH = 60
 """Characters. A longer cell, such as an MCP server, shifts only its own row."""
 
 
-def check(arguments: Namespace) -> int:
+def check(arguments: SimpleNamespace) -> int:
     """Run `refdesk check`; with `--show`, print every setting with its value and source."""
     config = load_settings(arguments, serves=True)
     require_support(config)

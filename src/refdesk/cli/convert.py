@@ -6,11 +6,11 @@ import asyncio
 import json
 import os
 import sys
-from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePath
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,7 +34,7 @@ class ConversionTask:
     target: Path | None
 
 
-def convert(arguments: Namespace) -> int:
+def convert(arguments: SimpleNamespace) -> int:
     """Run `refdesk convert`."""
     config = load_settings(arguments)
     found = [one for source in arguments.sources for one in _find_sources(source)]
@@ -57,7 +57,7 @@ def _report_failure(failure: SourceFailure) -> dict[str, Any]:
     return {"source": failure.name, "error": failure.cause}
 
 
-def _plan_tasks(arguments: Namespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[ConversionTask]:
+def _plan_tasks(arguments: SimpleNamespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[ConversionTask]:
     """Yield the conversion tasks. Several sources need an output folder."""
     output = Path(arguments.output) if arguments.output else None
     is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))

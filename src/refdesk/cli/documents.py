@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from argparse import Namespace
 from collections.abc import AsyncIterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.app import open_desk
@@ -31,7 +31,7 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
 """Engine statuses by their names on the command line."""
 
 
-def documents(arguments: Namespace) -> int:
+def documents(arguments: SimpleNamespace) -> int:
     """Run `refdesk documents`."""
     config = load_settings(arguments)
     if arguments.action == "remove":
@@ -41,7 +41,7 @@ def documents(arguments: Namespace) -> int:
     return asyncio.run(_list_documents(config, arguments))
 
 
-def collections(arguments: Namespace) -> int:
+def collections(arguments: SimpleNamespace) -> int:
     """Run `refdesk collections`."""
     config = load_settings(arguments)
     if arguments.action == "create":
@@ -53,7 +53,7 @@ def collections(arguments: Namespace) -> int:
     return asyncio.run(_list_collections(config, arguments.json))
 
 
-def reindex(arguments: Namespace) -> int:
+def reindex(arguments: SimpleNamespace) -> int:
     """Run `refdesk reindex`."""
     count = asyncio.run(_reindex(load_settings(arguments)))
     print(json.dumps({"documents": count}) if arguments.json else f"The indexes of {count:,} documents are made anew.")
@@ -76,7 +76,7 @@ def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
     return words
 
 
-async def _list_documents(config: Config, arguments: Namespace) -> int:
+async def _list_documents(config: Config, arguments: SimpleNamespace) -> int:
     async with open_desk(config, servers=False) as desk:
         collection = arguments.collection and (await _find_collection(desk.engine, arguments.collection)).id
         found = [one async for one in _iter_documents(desk.engine, collection, STATUSES[arguments.status])]
@@ -134,7 +134,7 @@ def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int
     return 1 if missing else 0
 
 
-async def _create_collections(config: Config, names: Sequence[str], arguments: Namespace) -> int:
+async def _create_collections(config: Config, names: Sequence[str], arguments: SimpleNamespace) -> int:
     async with open_desk(config, servers=False) as desk:
         created = [
             await desk.engine.create_collection(

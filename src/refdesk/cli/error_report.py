@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import click
+
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import sanitize
 from refdesk.errors import ConfigError, DependencyError, RefdeskError
 from refdesk.version import __version__
@@ -60,11 +61,10 @@ def print_failure(lines: Iterable[str], hint: str) -> None:
 
 def _describe(error: Exception) -> CommandFailure:
     match error:
-        case Misuse():
-            hint = f"see `{error.command} --help`" if error.command else ""
-            return CommandFailure(
-                ExitCode.USAGE_ERROR, (error.problem,), hint, _build_error_data("Misuse", error.problem)
-            )
+        case click.UsageError():
+            problem = error.format_message()
+            hint = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
+            return CommandFailure(ExitCode.USAGE_ERROR, (problem,), hint, _build_error_data("Misuse", problem))
         case ConfigError():
             facts = {**error.data, "problems": list(error.problems)}
             is_missing = any(problem.endswith("no such file") for problem in error.problems)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.app import Desk, open_desk
@@ -57,7 +57,7 @@ class Measurement:
     answer_bytes: float
 
 
-def evaluate(arguments: Namespace) -> int:
+def evaluate(arguments: SimpleNamespace) -> int:
     """Run `refdesk eval`."""
     config = load_settings(arguments)
     query_set = read_queries(_read_lines(arguments.queries), _read_lines(arguments.qrels) if arguments.qrels else None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
@@ -23,7 +23,7 @@ Next: `refdesk add docs/` brings your documents in,
       `refdesk install claude-code` sets a client up to use it."""
 
 
-def init(arguments: Namespace) -> int:
+def init(arguments: SimpleNamespace) -> int:
     """Run `refdesk init`. Existing files with other content are shown and kept, unless `--force` is given."""
     changes = [change for change in (_plan_settings_file(arguments), _plan_mcp_json(arguments)) if not change.is_empty]
     conflicts = [change for change in changes if _is_conflict(change) and not arguments.force]
@@ -38,16 +38,16 @@ def init(arguments: Namespace) -> int:
     return ExitCode.FAILED if conflicts and not arguments.dry_run else ExitCode.OK
 
 
-def _plan_settings_file(arguments: Namespace) -> FileChange:
+def _plan_settings_file(arguments: SimpleNamespace) -> FileChange:
     path = Path(arguments.config) if arguments.config else Path.cwd() / FILE_NAME
     return FileChange(path, read_text(path), render_template(), is_shared=True)
 
 
-def _plan_mcp_json(arguments: Namespace) -> FileChange:
+def _plan_mcp_json(arguments: SimpleNamespace) -> FileChange:
     client = CLIENTS["claude-code"]
     path = Path.cwd() / ".mcp.json"
     # A configuration file that doesn't exist yet can't be loaded.
-    settings = Namespace(config=arguments.config, data=arguments.data)
+    settings = SimpleNamespace(config=arguments.config, data=arguments.data)
     if arguments.config and not Path(arguments.config).exists():
         settings.config = None
     return client.plan_install(path, SERVER_NAME, Remote(load_settings(settings).own_url), is_shared=True)
@@ -62,7 +62,7 @@ def _is_conflict(change: FileChange) -> bool:
     return CLIENTS["claude-code"].read_entry(change.path, change.before, SERVER_NAME) is not None
 
 
-def _print_summary(written: list[FileChange], conflicts: list[FileChange], arguments: Namespace) -> None:
+def _print_summary(written: list[FileChange], conflicts: list[FileChange], arguments: SimpleNamespace) -> None:
     if arguments.json:
         facts = {"written": [str(one.path) for one in written], "left": [str(one.path) for one in conflicts]}
         print(json.dumps({**facts, "dry_run": arguments.dry_run}, indent=2, ensure_ascii=False))

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import sys
-from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
@@ -21,7 +21,7 @@ from refdesk.cli.terminal import detect_style, print_message, sanitize
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def install(arguments: Namespace) -> int:
+def install(arguments: SimpleNamespace) -> int:
     """Run `refdesk install`."""
     client, path = _resolve_client(arguments)
     target = resolve_target(arguments, load_settings(arguments))
@@ -32,7 +32,7 @@ def install(arguments: Namespace) -> int:
     return code
 
 
-def uninstall(arguments: Namespace) -> int:
+def uninstall(arguments: SimpleNamespace) -> int:
     """Run `refdesk uninstall`."""
     client, path = _resolve_client(arguments)
     change = client.plan_uninstall(path, arguments.name)
@@ -43,14 +43,14 @@ def uninstall(arguments: Namespace) -> int:
     return _apply(change, arguments, f"{client.title} does not use {arguments.name!r} any more")
 
 
-def _resolve_client(arguments: Namespace) -> tuple[ClientSetup, Path]:
+def _resolve_client(arguments: SimpleNamespace) -> tuple[ClientSetup, Path]:
     if not _NAME.fullmatch(arguments.name):
         raise Misuse("--name: must be 1 to 64 letters, digits, hyphens or underscores")
     client = CLIENTS[arguments.client]
     return client, client.find_path(arguments.scope, Path(os.path.expanduser("~")), Path.cwd(), sys.platform)
 
 
-def _apply(change: FileChange, arguments: Namespace, done: str) -> int:
+def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:
     """Show the diff, ask for confirmation unless `--yes` is given, and write the change."""
     if change.is_empty:
         return _print_unchanged(change.path, f"{change.path} says so already", arguments.json)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.cli.load_config import load_settings
@@ -19,7 +19,7 @@ _OPTION_NAMES = {"name": "NAME", "roles": "--role", "toolsets": "--toolset", "se
 """Arguments whose option has another name."""
 
 
-def keys(arguments: Namespace) -> int:
+def keys(arguments: SimpleNamespace) -> int:
     """Run `refdesk keys`."""
     config = load_settings(arguments)
     ring = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys)
@@ -32,7 +32,7 @@ def keys(arguments: Namespace) -> int:
     return _list(ring, arguments.json)
 
 
-def _make(ring: KeyRing, arguments: Namespace) -> int:
+def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
     try:
         key, entry = ring.make(
             _require_name(arguments),
@@ -83,7 +83,7 @@ def _format_time(moment: str | None) -> str:
     return moment[:16].replace("T", " ") if moment else ""
 
 
-def _require_name(arguments: Namespace) -> str:
+def _require_name(arguments: SimpleNamespace) -> str:
     name: str = (arguments.name or "").strip()
     if not name:
         raise Misuse("missing: NAME")

@@ -9,90 +9,68 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from click.shell_completion import CompletionItem
+
+from refdesk.cli.checks.check_names import CHECKS
+from refdesk.cli.parser.document_commands import SETS
 
 MAX_VALUES = 200
 """Candidates offered. With more, the user types another letter."""
 
-FILES = ":files"
+TAKES_FILES = ("documents", "sources")
+"""Kinds of arguments that may also be file names."""
 
-Candidates = Iterable[tuple[str, str]]
+ROLES = ("reader", "writer", "service", "admin")
+TOOLSETS = ("docs", "r2r", "reader", "convert", "downstream")
 
 
-def list_live_values(kind: str, words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the names of a kind. `words` is the command line, whose last word is being typed."""
+def list_live_values(kind: str, arguments: SimpleNamespace, incomplete: str) -> list[CompletionItem[str]]:
+    """Return the names of a kind that start with `incomplete`, for a command with these arguments so far."""
     try:
-        return list(_LISTERS[kind](words))
+        names = _list_names(kind, arguments, incomplete)
     except (OSError, ValueError, sqlite3.Error):
-        return []
+        names = {}
+    items = [CompletionItem(name, help=about) for name, about in names.items() if name.startswith(incomplete)]
+    return [*items, CompletionItem(incomplete, type="file")] if kind in TAKES_FILES else items
 
 
-def _list_collections(words: Sequence[str]) -> Candidates:
-    for name, description in _query(words, "SELECT id, description FROM collections ORDER BY id LIMIT ?", MAX_VALUES):
-        yield name, " ".join(str(description or "").split())
-    yield "refdesk", "Refdesk manual"
+def _list_names(kind: str, arguments: SimpleNamespace, incomplete: str) -> Mapping[str, str]:
+    """Return names with their descriptions."""
+    match kind:
+        case "collections":
+            rows = _query(arguments, "SELECT id, description FROM collections ORDER BY id LIMIT ?", MAX_VALUES)
+            return {id: " ".join(str(about or "").split()) for id, about in rows} | {"refdesk": "Refdesk manual"}
+        case "documents":
+            statement = "SELECT id FROM documents WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
+            return {row[0]: "" for row in _query(arguments, statement, len(incomplete), incomplete, MAX_VALUES)}
+        case "servers":
+            stored = _read_json_object(_find_data_folder(arguments) / "servers.json")
+            return dict.fromkeys(
+                [*(_read_settings(arguments).get("mcpServers") or ()), *stored.get("mcpServers", ())], ""
+            )
+        case "keys":
+            stored = _read_json_object(_find_data_folder(arguments) / "keys.json")
+            return {str(key["name"]): "" for key in stored.get("keys", ())}
+        case "tools":
+            # The manual's page is generated from the tools.
+            page = (_find_manual() / "reference" / "tools.md").read_text("utf-8")
+            return dict(re.findall(r"^## `(\w+)`\n\n([^.\n]*)", page, re.MULTILINE))
+        case "checks":
+            return CHECKS
+        case "sources":
+            return dict.fromkeys(SETS, "documentation set")
+        case _:
+            return dict.fromkeys({"roles": ROLES, "toolsets": TOOLSETS}[kind], "")
 
 
-def _list_documents(words: Sequence[str]) -> Candidates:
-    statement = "SELECT id FROM documents WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
-    prefix = words[-1] if words else ""
-    yield from ((row[0], "") for row in _query(words, statement, len(prefix), prefix, MAX_VALUES))
-    yield FILES, ""
-
-
-def _list_servers(words: Sequence[str]) -> Candidates:
-    names = dict.fromkeys(_read_settings(words).get("mcpServers") or ())
-    names |= dict.fromkeys(_read_json_object(_find_data_folder(words) / "servers.json").get("mcpServers") or ())
-    return ((name, "") for name in names)
-
-
-def _list_keys(words: Sequence[str]) -> Candidates:
-    return (
-        (str(key["name"]), "") for key in _read_json_object(_find_data_folder(words) / "keys.json").get("keys") or ()
-    )
-
-
-def _list_tools(words: Sequence[str]) -> Candidates:
-    """List the tools from the manual, whose tool page is generated from the tools."""
-    page = (_find_manual() / "reference" / "tools.md").read_text("utf-8")
-    return re.findall(r"^## `(\w+)`\n\n([^.\n]*)", page, re.MULTILINE)
-
-
-def _list_sources(words: Sequence[str]) -> Candidates:
-    from refdesk.cli.parser.document_commands import SETS
-
-    yield from ((name, "documentation set") for name in SETS)
-    yield FILES, ""
-
-
-def _make_fixed_lister(*words: str) -> Callable[[Sequence[str]], Candidates]:
-    return lambda _: ((word, "") for word in words)
-
-
-def _list_checks(words: Sequence[str]) -> Candidates:
-    from refdesk.cli.checks.check_names import CHECKS
-
-    return CHECKS.items()
-
-
-_LISTERS: dict[str, Callable[[Sequence[str]], Candidates]] = {
-    "collections": _list_collections,
-    "documents": _list_documents,
-    "servers": _list_servers,
-    "keys": _list_keys,
-    "tools": _list_tools,
-    "sources": _list_sources,
-    "checks": _list_checks,
-    "roles": _make_fixed_lister("reader", "writer", "service", "admin"),
-    "toolsets": _make_fixed_lister("docs", "r2r", "reader", "convert", "downstream"),
-}
-
-
-def _query(words: Sequence[str], statement: str, *values: Any) -> list[tuple[Any, ...]]:
+def _query(arguments: SimpleNamespace, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Query the default tenant's database, read-only and without waiting for a writer."""
-    path = _find_data_folder(words) / "tenants" / "n-default" / "knowledge.db"
+    path = _find_data_folder(arguments) / "tenants" / "n-default" / "knowledge.db"
     database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0.1)
     try:
         return database.execute(statement, values).fetchall()
@@ -100,11 +78,9 @@ def _query(words: Sequence[str], statement: str, *values: Any) -> list[tuple[Any
         database.close()
 
 
-def _find_data_folder(words: Sequence[str]) -> Path:
+def _find_data_folder(arguments: SimpleNamespace) -> Path:
     """Return the data folder that the command being typed would use."""
-    configured = (
-        _find_option(words, "--data") or os.environ.get("REFDESK_DATA") or _read_settings(words).get("data_dir")
-    )
+    configured = arguments.data or os.environ.get("REFDESK_DATA") or _read_settings(arguments).get("data_dir")
     if configured:
         return Path(str(configured)).expanduser().absolute()
     from platformdirs import user_data_path
@@ -112,9 +88,9 @@ def _find_data_folder(words: Sequence[str]) -> Path:
     return user_data_path("refdesk", appauthor=False)
 
 
-def _read_settings(words: Sequence[str]) -> dict[str, Any]:
+def _read_settings(arguments: SimpleNamespace) -> dict[str, Any]:
     """Return the raw configuration file. Completing names needs no validation."""
-    path = Path(_find_option(words, "--config") or os.environ.get("REFDESK_CONFIG") or "refdesk.yaml")
+    path = Path(arguments.config or os.environ.get("REFDESK_CONFIG") or "refdesk.yaml")
     if not path.is_file():
         return {}
     import yaml
@@ -124,15 +100,6 @@ def _read_settings(words: Sequence[str]) -> dict[str, Any]:
     except yaml.YAMLError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _find_option(words: Sequence[str], option: str) -> str | None:
-    for number, word in enumerate(words[:-1]):
-        if word == option:
-            return words[number + 1]
-        if word.startswith(f"{option}="):
-            return word.removeprefix(f"{option}=")
-    return None
 
 
 def _read_json_object(path: Path) -> dict[str, Any]:

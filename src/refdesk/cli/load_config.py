@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.config import Config, find_config_file, load
@@ -19,12 +19,12 @@ _OPTIONS = {
 }
 
 
-def load_settings(arguments: Namespace, *, serves: bool = False) -> Config:
+def load_settings(arguments: SimpleNamespace, *, serves: bool = False) -> Config:
     """Load the configuration for a command. `serves` enables the access rules for serving other callers."""
     path = Path(arguments.config) if arguments.config else find_config_file(Path.cwd(), os.environ)
     return load(path, os.environ, _overrides(arguments), serves=serves)
 
 
-def _overrides(arguments: Namespace) -> dict[str, Any]:
+def _overrides(arguments: SimpleNamespace) -> dict[str, Any]:
     overrides = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
     return {setting: value for setting, value in overrides.items() if value is not None}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.app import Desk, open_desk
@@ -16,14 +16,14 @@ from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, unheard
 
 
-def read(arguments: Namespace) -> int:
+def read(arguments: SimpleNamespace) -> int:
     """Run `refdesk read`."""
     file = Path(arguments.document)
     local_file = file if file.is_file() else None
     return print_answer(asyncio.run(_read(load_settings(arguments), arguments, local_file)), arguments.json)
 
 
-async def _read(config: Config, arguments: Namespace, local_file: Path | None) -> Answer:
+async def _read(config: Config, arguments: SimpleNamespace, local_file: Path | None) -> Answer:
     async with open_desk(config, servers=False) as desk:
         doc_id = await _resolve_document_id(desk, arguments.document, local_file)
         tool, tool_arguments = _choose_tool(arguments)
@@ -40,7 +40,7 @@ async def _resolve_document_id(desk: Desk, document: str, local_file: Path | Non
         return (await desk.conversions.convert(LOCAL.tenant, file, ConversionOptions(), unheard)).handle
 
 
-def _choose_tool(arguments: Namespace) -> tuple[str, dict[str, Any]]:
+def _choose_tool(arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     cursor = {"cursor": arguments.cursor} if arguments.cursor else {}
     if arguments.section:
         return "read_doc_section", {"section_id": arguments.section, **cursor}

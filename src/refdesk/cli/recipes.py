@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.cli.enqueue import Ingester, IngestOutcome
@@ -18,7 +18,7 @@ from refdesk.errors import ToolFailure
 from refdesk.recipes import Recipe, RecipeImport, bring_in, find, names
 
 
-def recipes(arguments: Namespace) -> int:
+def recipes(arguments: SimpleNamespace) -> int:
     """Run `refdesk recipes`."""
     found = [recipe for name in names() if (recipe := find(name)) is not None]
     if arguments.json:
@@ -34,7 +34,7 @@ def _to_dict(recipe: Recipe) -> dict[str, Any]:
 
 
 async def add_documentation_sets(
-    sets: Sequence[DocumentationSet], config: Config, ingester: Ingester, arguments: Namespace
+    sets: Sequence[DocumentationSet], config: Config, ingester: Ingester, arguments: SimpleNamespace
 ) -> IngestOutcome:
     """Ingest documentation sets, fetched or from installed packages. A set that fails doesn't stop the others."""
     outcome = IngestOutcome()
@@ -51,7 +51,9 @@ async def add_documentation_sets(
     return await ingester.wait_until_indexed(outcome)
 
 
-async def _ingest_recipe(recipe: Recipe, config: Config, ingester: Ingester, arguments: Namespace) -> RecipeImport:
+async def _ingest_recipe(
+    recipe: Recipe, config: Config, ingester: Ingester, arguments: SimpleNamespace
+) -> RecipeImport:
     bar = ProgressBar(1)
 
     async def progress(done: float, total: float | None, activity: str) -> None:

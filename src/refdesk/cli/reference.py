@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import inspect
 import json
@@ -10,13 +9,16 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import click
 
 from refdesk import errors
 from refdesk.app import open_desk
 from refdesk.cli.ask import list_all_tools
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.parser import build_parser
+from refdesk.cli.parser import cli
 from refdesk.config import (
     ENVIRONMENT,
     SETTINGS,
@@ -32,7 +34,7 @@ from refdesk.inbound.error_mapping import http_status
 from refdesk.telemetry import Metrics
 
 
-def reference(arguments: argparse.Namespace) -> int:
+def reference(arguments: SimpleNamespace) -> int:
     """Run `refdesk reference`: print one page, or write them all into a folder."""
     if arguments.write:
         folder = Path(arguments.write)
@@ -216,8 +218,9 @@ def render_metrics_page() -> str:
 
 def render_commands_page() -> str:
     """Render the page of the command line."""
-    parser = build_parser()
-    sections = [_render_usage(parser), *(_render_usage(command) for command in _iter_commands(parser))]
+    # A fixed width, independent of the current terminal.
+    contexts = _iter_contexts(cli.make_context(cli.name, [], resilient_parsing=True, terminal_width=100))
+    sections = (f"## `{one.command_path}`\n\n```text\n{one.get_help()}\n```\n" for one in contexts)
     return "\n".join([COMMANDS_INTRODUCTION, *sections])
 
 
@@ -330,17 +333,10 @@ def _find_labels(family: str) -> tuple[str, ...]:
     return ()
 
 
-def _iter_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            # Aliases share one parser, which is listed once.
-            for command in dict.fromkeys(action.choices.values()):
-                yield command
-                yield from _iter_commands(command)
-
-
-def _render_usage(parser: argparse.ArgumentParser) -> str:
-    # A fixed width, independent of the current terminal.
-    kind = argparse.RawDescriptionHelpFormatter if parser.epilog else argparse.HelpFormatter
-    parser.formatter_class = lambda prog: kind(prog, width=100)
-    return f"## `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"
+def _iter_contexts(context: click.Context) -> Iterator[click.Context]:
+    """Yield the contexts of a command and of all commands below it."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            command = context.command.commands[name]
+            yield from _iter_contexts(click.Context(command, context, name))

@@ -9,10 +9,10 @@ import socket
 import sys
 import tempfile
 import traceback
-from argparse import Namespace
 from collections.abc import Coroutine
 from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from refdesk.cli.load_config import load_settings
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from refdesk.telemetry import Log
 
 
-def serve(arguments: Namespace) -> int:
+def serve(arguments: SimpleNamespace) -> int:
     """Run the server and return the exit code."""
     config = load_settings(arguments, serves=True)
     require_support(config)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 from refdesk.cli.terminal import detect_style, print_message
 from refdesk.downstream.fleet.approval import decide, difference, visible, waiting
 from refdesk.downstream.fleet.pins import Held, Pins
 
 
-def approve(folder: Path, arguments: Namespace) -> int:
+def approve(folder: Path, arguments: SimpleNamespace) -> int:
     """List the held tools; with a server's name, approve or reject them after confirmation."""
     pins = Pins(folder)
     held = waiting(pins, arguments.name, arguments.tool)

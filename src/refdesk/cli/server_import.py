@@ -6,10 +6,10 @@ import json
 import os
 import re
 import sys
-from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.cli.parser.arguments import Misuse
@@ -92,7 +92,7 @@ class _Importer:
         return "" if self.replace else "there is another server of this name; --replace takes this one"
 
 
-def import_servers(file: ServersFile, config: Config, arguments: Namespace) -> int:
+def import_servers(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     """Import the servers of all files, and print a result for each."""
     importer = _Importer(config, file.entries(), arguments.replace)
     results = [
@@ -110,7 +110,7 @@ def import_servers(file: ServersFile, config: Config, arguments: Namespace) -> i
     return 0
 
 
-def _iter_files(arguments: Namespace) -> Iterator[ClientFile]:
+def _iter_files(arguments: SimpleNamespace) -> Iterator[ClientFile]:
     client = arguments.client
     if client is not None and client not in CLIENTS:
         nearest = nearest_name(client.lower(), CLIENTS)
@@ -164,7 +164,7 @@ def _resolve_paths(written: Mapping[str, Any], folder: Path, project: Path | Non
     return entry
 
 
-def _print(results: list[ImportResult], arguments: Namespace) -> None:
+def _print(results: list[ImportResult], arguments: SimpleNamespace) -> None:
     if arguments.json:
         print(json.dumps({"dry_run": arguments.dry_run, "servers": list(map(asdict, results))}, indent=2))
         return

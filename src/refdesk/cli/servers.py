@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from refdesk.cli.load_config import load_settings
@@ -23,7 +23,7 @@ from refdesk.validation import nearest_name
 HEADER = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
 
 
-def servers(arguments: Namespace) -> int:
+def servers(arguments: SimpleNamespace) -> int:
     """Run `refdesk servers`."""
     config = load_settings(arguments)
     file = ServersFile(config.servers_path)
@@ -69,7 +69,7 @@ def require_server(file: ServersFile, config: Config, name: str) -> tuple[str, M
 # Changes
 
 
-def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
+def _add(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, entry = arguments.name, _build_entry(arguments)
     if name in config.mcpServers:
         rule = f"a server of the configuration is named {name!r}; change it there, or choose another name"
@@ -89,7 +89,7 @@ def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
     return 0
 
 
-def _build_entry(arguments: Namespace) -> dict[str, Any]:
+def _build_entry(arguments: SimpleNamespace) -> dict[str, Any]:
     """Build the server's entry for the servers file from the options."""
     if bool(arguments.command) == bool(arguments.url):
         raise Misuse("URL: give either an address, or -- and a command")
@@ -133,7 +133,7 @@ def _find_plain_secrets(entry: Mapping[str, Any]) -> list[str]:
     return [name for name, value in pairs.items() if is_secret_name(name) and not SERVER_VARIABLE.search(value)]
 
 
-def _change(file: ServersFile, config: Config, arguments: Namespace) -> int:
+def _change(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, action = arguments.name, arguments.action
     if action == "remove":
         require_own(config, name, file.entries())
@@ -199,7 +199,7 @@ def _get_live_states(config: Config) -> dict[str, Any] | None:
     return states if isinstance(states, dict) else {}
 
 
-def _logs(file: ServersFile, config: Config, arguments: Namespace) -> int:
+def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, server = require_server(file, config, arguments.name)
     lines = read_last_lines(config.data_path / "downstream", name, arguments.lines)
     if arguments.json:

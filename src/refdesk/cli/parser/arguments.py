@@ -1,12 +1,19 @@
-"""Parser class and helpers shared by all commands: common options, action aliases and completion hints."""
+"""Building blocks of the commands: common options, actions with aliases, live completion, and what parsing returns."""
 
 from __future__ import annotations
 
-import argparse
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, NoReturn, TypeAlias
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
 ACTION_ALIASES = {
     "list": ("ls",),
@@ -17,162 +24,180 @@ ACTION_ALIASES = {
 }
 """Accepted synonyms by action, from other programs or from other commands of this one."""
 
-_CHOICE = re.compile(r"argument (?P<argument>\S+): invalid choice: '(?P<word>[^']*)'")
 
-_NUMBER = re.compile(r"argument (?P<option>\S+): invalid (?P<kind>int|float) value: (?P<word>.*)")
-_KINDS = {"int": "whole number", "float": "number"}
-
-_OPTION = re.compile(r"^argument (--?[\w-]+)(?:/\S+)?: |^argument ")
-
-_UNKNOWN = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
+class Misuse(click.UsageError):
+    """Usage error that a command finds in its arguments."""
 
 
-class Misuse(Exception):
-    """Usage error: what is wrong, and the command whose help explains it."""
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A parsed command line: the function to run, as `module:function`, and its arguments."""
 
-    def __init__(self, problem: str, command: str = "", usage: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.command = command
-        self.usage = usage
+    target: str
+    arguments: SimpleNamespace
+    context: click.Context
 
-
-class Parser(argparse.ArgumentParser):
-    """Argument parser that raises Misuse instead of exiting, and suggests corrections."""
-
-    _is_intermixing = False
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        # An abbreviation that works today breaks once a second option shares its prefix.
-        super().__init__(*arguments, **{"allow_abbrev": False, **options})
-
-    def error(self, message: str) -> NoReturn:
-        """Raise Misuse with argparse's message reworded."""
-        raise Misuse(self._reword(message), self.prog, self.format_usage().strip())
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments, rejecting unknown ones here: only this command can suggest its own options."""
-        if self._is_intermixing:
-            return super().parse_known_args(args, namespace)
-        known, unknown = self._parse(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return known, []
-
-    def _parse(self, args: Any, namespace: Any) -> tuple[argparse.Namespace, list[str]]:
-        """Parse options and positionals in any order, unless the positionals lead to subparsers."""
-        if self._subparsers is not None:
-            return super().parse_known_args(args, namespace)
-        self._is_intermixing = True
+    def run(self) -> int:
+        """Import the command, run it, and return its exit code."""
+        module, _, name = self.target.partition(":")
         try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._is_intermixing = False
-
-    def _reword(self, message: str) -> str:
-        if choice := _CHOICE.match(message):
-            return self._unknown_choice(choice["argument"], choice["word"])
-        if unknown := _UNKNOWN.match(message):
-            first = unknown["words"].split()[0]
-            if first.startswith("-"):
-                return f"there is no option {first}{_suggest(first, self._option_string_actions)}"
-            return f"{unknown['words']!r} is one argument too many"
-        if number := _NUMBER.match(message):
-            return f"{number['option'].split('/')[0]}: {number['word']} is no {_KINDS[number['kind']]}"
-        message = message.replace("the following arguments are required", "missing")
-        return _OPTION.sub(r"\1: ", message)
-
-    def _unknown_choice(self, argument: str, word: str) -> str:
-        action = next(one for one in self._actions if argument in (one.metavar, one.dest, *_list_names(one)))
-        kind = str(action.metavar or action.dest).lower() if not action.option_strings else f"{argument} value"
-        choices = [str(choice) for choice in action.choices or ()]
-        hint = _suggest(word, choices) or f"; there are {', '.join(choices)}"
-        return f"there is no {kind} {word!r}{hint}"
-
-
-Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
-
-
-def _list_names(action: argparse.Action) -> Sequence[str]:
-    return [*action.option_strings, "/".join(action.option_strings)]
-
-
-def _suggest(word: str, known: Iterable[str]) -> str:
-    # Imported late, as only mistyped arguments need it.
-    import difflib
-
-    nearest = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
-
-
-def add_command(commands: Commands, name: str, summary: str, target: str, *, examples: Sequence[str] = ()) -> Parser:
-    """Add a command with the options common to all. `target` is `module:function`, imported when it runs."""
-    parser = commands.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]) if examples else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    complete_files(parser.add_argument("--config", metavar="FILE", help="configuration file (default ./refdesk.yaml)"))
-    data = parser.add_argument(
-        "--data", metavar="DIR", help="folder for data (default the platform's user data folder)"
-    )
-    complete_files(data)
-    parser.set_defaults(run=_import_lazily(target), command_name=name)
-    return parser
-
-
-def add_action_argument(parser: Parser, *verbs: str) -> None:
-    """Add the action argument of a command. The first action is the default."""
-    aliases = {other: one for one in verbs for other in ACTION_ALIASES.get(one, ())}
-    parser.add_argument(
-        "action", nargs="?", type=lambda word: aliases.get(word, word), choices=verbs, default=verbs[0],
-        help=f"what to do (default {verbs[0]})",
-    )  # fmt: skip
-
-
-def add_collection_option(parser: Parser, meaning: str) -> None:
-    """Add `--collection`."""
-    complete_with(parser.add_argument("--collection", metavar="NAME", help=meaning), "collections")
-
-
-def add_json_option(parser: Parser) -> None:
-    """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help="print JSON, errors too")
-
-
-def add_repeatable_option(parser: Parser, option: str, metavar: str, meaning: str) -> argparse.Action:
-    """Add an option that may be given several times."""
-    return parser.add_argument(option, action="append", default=[], metavar=metavar, help=meaning)
-
-
-def parse_count(word: str) -> int:
-    """Parse a whole number of at least 1."""
-    try:
-        number = int(word)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number") from None
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
-
-
-def complete_with(action: argparse.Action, kind: str) -> argparse.Action:
-    """Complete the argument with live names of a kind: `collections`, `servers`, `tools` and so on."""
-    action.completes = kind  # type: ignore[attr-defined]
-    return action
-
-
-def complete_files(action: argparse.Action) -> argparse.Action:
-    """Complete the argument with file names."""
-    return complete_with(action, "files")
-
-
-def _import_lazily(target: str) -> Callable[[argparse.Namespace], int]:
-    def run(arguments: argparse.Namespace) -> int:
-        module, _, name = target.partition(":")
-        code: int = getattr(import_module(module), name)(arguments)
+            code: int = getattr(import_module(module), name)(self.arguments)
+        except click.UsageError as error:
+            error.ctx = error.ctx or self.context
+            raise
         return code
 
-    return run
+
+class ExamplesCommand(click.Command):
+    """Command whose epilog is a list of examples."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, adding the context that some usage errors lack."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as a section, unwrapped."""
+        if self.epilog:
+            with formatter.section("Examples"):
+                formatter.write_text(f"\b\n{self.epilog}")
+
+
+class CommandGroup(click.Group):
+    """Command group in the order of declaration, with action aliases."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the command names, most important first."""
+        return list(self.commands)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name or alias."""
+        aliases = {alias: name for name in self.commands for alias in ACTION_ALIASES.get(name, ())}
+        return super().get_command(ctx, aliases.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command. When completing, an unknown one is a command without arguments."""
+        if ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            return args[0], click.Command(args[0], add_help_option=False), args[1:]
+        return super().resolve_command(ctx, args)
+
+
+class ActionChoice(click.Choice[str]):
+    """Actions of a command, by name or alias."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the action's name."""
+        aliases = {alias: name for name in self.choices for alias in ACTION_ALIASES.get(name, ())}
+        return super().convert(aliases.get(value, value), param, ctx)
+
+
+class Count(click.IntRange):
+    """Whole number of at least 1."""
+
+    name = "integer"
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+
+def list_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Complete with file names, which the shell lists."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def list_live(kind: str) -> Completer:
+    """Return a completer with live names of a kind: `collections`, `servers`, `tools` and so on."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        from refdesk.cli.live_values import list_live_values
+
+        return list_live_values(kind, collect_arguments(ctx), incomplete)
+
+    return complete
+
+
+def option(*names: str, help: str, **attributes: Any) -> click.Option:
+    """Declare an option."""
+    return click.Option(names, help=help, **attributes)
+
+
+def flag(name: str, help: str, **attributes: Any) -> click.Option:
+    """Declare an option without a value."""
+    return click.Option([name], is_flag=True, help=help, **attributes)
+
+
+def argument(name: str, help: str, **attributes: Any) -> click.Argument:
+    """Declare a positional argument."""
+    return click.Argument([name], help=help, **attributes)
+
+
+def action(*verbs: str) -> click.Argument:
+    """Declare the action of a command. The first one is the default."""
+    return argument("action", f"What to do  [default: {verbs[0]}]", type=ActionChoice(verbs), default=verbs[0])
+
+
+def collection(help: str) -> click.Option:
+    """Declare `--collection`."""
+    return option("--collection", metavar="NAME", help=help, shell_complete=list_live("collections"))
+
+
+def forbid_together(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Return a callback for options that exclude each other."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        other = next((name for name in names if name != param.name and ctx.params.get(name)), None)
+        if value and other:
+            raise click.UsageError(f"Option '{param.opts[0]}' cannot be used with '--{other.replace('_', '-')}'.", ctx)
+        return value
+
+    return check
+
+
+CONFIG = option(
+    "--config", metavar="FILE", help="Configuration file  [default: ./refdesk.yaml]", shell_complete=list_files
+)
+DATA = option("--data", metavar="DIR", help="Data folder  [default: the user's data folder]", shell_complete=list_files)
+JSON = flag("--json", "Print JSON, including errors")
+
+
+def command(
+    name: str,
+    summary: str,
+    target: str,
+    *params: click.Parameter,
+    examples: Sequence[str] = (),
+    kind: type[click.Command] = ExamplesCommand,
+    **attributes: Any,
+) -> click.Command:
+    """Declare a command with the options common to all. `target` is `module:function`, imported when it runs."""
+    return kind(
+        name,
+        params=[*params, CONFIG, DATA],
+        callback=_return_invocation(target),
+        help=f"{summary}.",
+        short_help=summary,
+        epilog="\n".join(examples),
+        **attributes,
+    )
+
+
+def _return_invocation(target: str) -> Callable[..., Invocation]:
+    def callback(**_: Any) -> Invocation:
+        context = click.get_current_context()
+        return Invocation(target, collect_arguments(context), context)
+
+    return callback
+
+
+def collect_arguments(context: click.Context) -> SimpleNamespace:
+    """Return the arguments of a command. Options before an action count as if they came after it."""
+    inherited = context.parent.params if context.parent else {}
+    own = {name: value or inherited.get(name, value) for name, value in context.params.items()}
+    return SimpleNamespace(**{"action": context.command.name, **own})

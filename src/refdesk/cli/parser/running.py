@@ -2,72 +2,87 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.arguments import (
-    Commands,
-    add_action_argument,
-    add_command,
-    add_json_option,
-    add_repeatable_option,
-    complete_with,
-)
+import click
 
+from refdesk.cli.checks.check_names import CHECKS
+from refdesk.cli.parser.arguments import JSON, action, argument, command, flag, list_live, option
 
-def add_commands(commands: Commands) -> None:
-    """Add the commands of this module."""
-    _add_serve(commands)
-    _add_check(commands)
-    _add_doctor(commands)
-    _add_keys(commands)
-
-
-def _add_serve(commands: Commands) -> None:
-    serve = add_command(commands, "serve", "run the server", "refdesk.cli.serve:serve")
-    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, help="port to listen on (default 8001; 0 for any free one)")
-    serve.add_argument("--workers", type=int, help="number of processes (default 1)")
-    complete_with(
-        serve.add_argument("--toolsets", help="toolsets to offer, set apart by commas (default all of them)"),
-        "toolsets",
-    )
-    serve.add_argument("--stdio", action="store_true", help="serve one client on standard input and output")
-    serve.add_argument(
-        "--allow-anonymous", action="store_true", default=None, help="let other machines in without keys"
-    )
-
-
-def _add_check(commands: Commands) -> None:
-    check = add_command(commands, "check", "check the configuration", "refdesk.cli.check:check")
-    check.add_argument("--show", action="store_true", help="print every setting with its value and source")
-    add_json_option(check)
-
-
-def _add_doctor(commands: Commands) -> None:
-    doctor = add_command(
-        commands, "doctor", "check the installation, and say how to mend what is wrong", "refdesk.cli.doctor:doctor"
-    )
-    only = add_repeatable_option(
-        doctor, "--only", "CHECK", "only this check, such as engine or servers; may be given again"
-    )
-    complete_with(only, "checks")
-    doctor.add_argument(
-        "--timeout", type=float, default=10.0, metavar="SECONDS", help="how long a check may take (default 10)"
-    )
-    add_json_option(doctor)
-
-
-def _add_keys(commands: Commands) -> None:
-    keys = add_command(commands, "keys", "list the API keys, make or revoke one", "refdesk.cli.keys:keys")
-    add_action_argument(keys, "list", "make", "revoke")
-    complete_with(keys.add_argument("name", nargs="?", metavar="NAME", help="what people call the key"), "keys")
-    keys.add_argument("--tenant", help="tenant whose documents a new key opens (default default)")
-    keys.add_argument("--user", help="user who calls with it (default its name)")
-    complete_with(
-        add_repeatable_option(keys, "--role", "ROLE", "reader, writer, service or admin (default none)"), "roles"
-    )
-    complete_with(
-        add_repeatable_option(keys, "--toolset", "TOOLSET", "toolset that it opens (default all)"), "toolsets"
-    )
-    pattern = "server behind the desk that it opens, such as github or github__get_*; may be given again (default all)"
-    complete_with(add_repeatable_option(keys, "--server", "PATTERN", pattern), "servers")
-    keys.add_argument("--expires", metavar="WHEN", help="such as 90d, 12h or 2027-01-31 (default never)")
-    add_json_option(keys)
+COMMANDS = [
+    command(
+        "serve",
+        "Run the server",
+        "refdesk.cli.serve:serve",
+        option("--host", metavar="ADDRESS", help="Address to listen on  [default: 127.0.0.1]"),
+        option("--port", type=int, metavar="PORT", help="Port to listen on, 0 for any free one  [default: 8001]"),
+        option("--workers", type=int, metavar="N", help="Number of processes  [default: 1]"),
+        option(
+            "--toolsets",
+            metavar="NAMES",
+            help="Toolsets to offer, separated by commas  [default: all]",
+            shell_complete=list_live("toolsets"),
+        ),
+        flag("--stdio", "Serve one client on standard input and output"),
+        flag("--allow-anonymous", "Accept other machines without API keys", default=None),
+    ),
+    command(
+        "check",
+        "Check the configuration",
+        "refdesk.cli.check:check",
+        flag("--show", "Print every setting with its value and source"),
+        JSON,
+    ),
+    command(
+        "doctor",
+        "Check the installation and suggest fixes",
+        "refdesk.cli.doctor:doctor",
+        option(
+            "--only",
+            type=click.Choice(list(CHECKS)),
+            metavar="CHECK",
+            multiple=True,
+            help="Run only this check, such as engine or servers (repeatable)",
+            shell_complete=list_live("checks"),
+        ),
+        option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=10.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Time limit of a check",
+        ),
+        JSON,
+    ),
+    command(
+        "keys",
+        "List, make or revoke API keys",
+        "refdesk.cli.keys:keys",
+        action("list", "make", "revoke"),
+        argument("name", "Name of the key", required=False, shell_complete=list_live("keys")),
+        option("--tenant", metavar="NAME", help="Tenant whose documents the key gives access to  [default: default]"),
+        option("--user", metavar="NAME", help="User who calls with the key  [default: name of the key]"),
+        option(
+            "--role",
+            metavar="ROLE",
+            multiple=True,
+            help="reader, writer, service or admin (repeatable)  [default: none]",
+            shell_complete=list_live("roles"),
+        ),
+        option(
+            "--toolset",
+            metavar="NAME",
+            multiple=True,
+            help="Toolset that the key may use (repeatable)  [default: all]",
+            shell_complete=list_live("toolsets"),
+        ),
+        option(
+            "--server",
+            metavar="PATTERN",
+            multiple=True,
+            help="Downstream server that the key may use, such as github or github__get_* (repeatable)  [default: all]",
+            shell_complete=list_live("servers"),
+        ),
+        option("--expires", metavar="WHEN", help="Expiry, such as 90d, 12h or 2027-01-31  [default: never]"),
+        JSON,
+    ),
+]

@@ -1,113 +1,105 @@
-"""Arguments of `refdesk servers`, whose actions are subparsers with their own options."""
+"""Arguments of `refdesk servers`, whose actions are commands with their own options."""
 
 from __future__ import annotations
 
-import argparse
-from typing import Any, TypeAlias
+import click
 
 from refdesk.cli.parser.arguments import (
-    ACTION_ALIASES,
-    Commands,
-    Parser,
-    add_command,
-    add_json_option,
-    add_repeatable_option,
-    complete_files,
-    complete_with,
-    parse_count,
+    JSON,
+    CommandGroup,
+    Count,
+    ExamplesCommand,
+    argument,
+    command,
+    flag,
+    list_files,
+    list_live,
+    option,
 )
 
-Actions: TypeAlias = "argparse._SubParsersAction[_CommandTailParser]"
+TARGET = "refdesk.cli.servers:servers"
 
 
-def add_commands(commands: Commands) -> None:
-    """Add the commands of this module."""
-    target = "refdesk.cli.servers:servers"
-    servers = add_command(commands, "servers", "list the MCP servers behind the desk, add or change them", target)
-    add_json_option(servers)
-    servers.set_defaults(action="list")
-    actions = servers.add_subparsers(title="actions", metavar="ACTION", parser_class=_CommandTailParser)
-    _add_action(actions, "list", "list the servers, and how they are when a desk runs")
-    _add_add(actions)
-    for name, summary in (
-        ("remove", "forget a server"),
-        ("enable", "switch a server on"),
-        ("disable", "switch a server off"),
-        ("test", "connect to a server and say what it offers"),
-    ):
-        _add_name_argument(_add_action(actions, name, summary))
-    _add_import(actions)
-    logs = _add_action(actions, "logs", "show what a server wrote on standard error")
-    _add_name_argument(logs)
-    logs.add_argument(
-        "--lines", type=parse_count, default=50, metavar="N", help="how many of the last lines (default 50)"
-    )
-    _add_approve(actions)
+class _CommandTail(ExamplesCommand):
+    """Command that leaves everything after `--` unparsed, as the command line of a server."""
 
-
-def _add_add(actions: Actions) -> None:
-    add = _add_action(actions, "add", "add a server: a command after --, or an address")
-    add.takes_command = True
-    add.usage = "refdesk servers add [options] NAME (URL | -- COMMAND [ARGUMENT ...])"
-    add.add_argument("name", metavar="NAME", help="the server's name")
-    add.add_argument("url", nargs="?", metavar="URL", help="its address, when it is no command")
-    add.add_argument("--type", choices=["stdio", "http", "sse", "websocket"], help="transport (default by the address)")
-    add_repeatable_option(add, "--env", "NAME=VALUE", "environment variable for it")
-    add_repeatable_option(add, "--header", "NAME=VALUE", "HTTP header to send")
-    complete_files(add.add_argument("--cwd", metavar="DIR", help="folder to start it in"))
-    add.add_argument("--docs", metavar="TOOL[:ARGUMENT]", help="search tool, to take part in search_documentation")
-    add.add_argument("--short", action="store_true", help="connect anew for each operation")
-    add.add_argument("--replace", action="store_true", help="take the place of a server of this name")
-
-
-def _add_import(actions: Actions) -> None:
-    importing = _add_action(actions, "import", "take over the servers of other MCP clients")
-    complete_files(
-        importing.add_argument("file", nargs="?", metavar="FILE", help="the client's file (default all that are found)")
-    )
-    importing.add_argument("--from", dest="client", metavar="CLIENT", help="such as claude-desktop, cursor or vscode")
-    add_repeatable_option(importing, "--only", "NAME", "only this server")
-    importing.add_argument("--replace", action="store_true", help="also where there is another server of the same name")
-    importing.add_argument("--dry-run", action="store_true", help="only show what would be done")
-
-
-def _add_approve(actions: Actions) -> None:
-    approve = _add_action(actions, "approve", "show tools that changed behind your back, and let them be used")
-    complete_with(
-        approve.add_argument("name", nargs="?", metavar="NAME", help="the server (default all, to be shown)"), "servers"
-    )
-    approve.add_argument("tool", nargs="?", metavar="TOOL", help="one of its tools (default all that wait)")
-    approve.add_argument("--yes", action="store_true", help="do not ask")
-    approve.add_argument("--reject", action="store_true", help="refuse them, until they change again")
-
-
-def _add_action(actions: Actions, name: str, summary: str) -> _CommandTailParser:
-    parser = actions.add_parser(
-        name, aliases=ACTION_ALIASES.get(name, ()), help=summary, description=summary[0].upper() + summary[1:] + "."
-    )
-    # Suppressed defaults keep the values that were given before the action.
-    complete_files(
-        parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="configuration file")
-    )
-    complete_files(parser.add_argument("--data", metavar="DIR", default=argparse.SUPPRESS, help="folder for data"))
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, errors too")
-    parser.set_defaults(action=name)
-    return parser
-
-
-def _add_name_argument(action: Parser) -> None:
-    complete_with(action.add_argument("name", metavar="NAME", help="the server's name"), "servers")
-
-
-class _CommandTailParser(Parser):
-    """Parser that leaves everything after `--` unparsed if the action takes a command line."""
-
-    takes_command = False
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments before `--` and store the rest as `command`."""
-        words = list(args or ())
-        end = words.index("--") if self.takes_command and "--" in words else len(words)
-        known, unknown = super().parse_known_args(words[:end], namespace)
-        known.command = words[end + 1 :]
-        return known, unknown
+        end = args.index("--") if "--" in args else len(args)
+        ctx.params["command"] = args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the usage with both forms."""
+        return ["[OPTIONS]", "NAME", "(URL | -- COMMAND [ARGUMENT]...)"]
+
+
+def _action(
+    name: str, summary: str, *params: click.Parameter, kind: type[click.Command] = ExamplesCommand
+) -> click.Command:
+    return command(name, summary, TARGET, *params, JSON, kind=kind)
+
+
+_name = argument("name", "Name of the server", shell_complete=list_live("servers"))
+
+_actions = [
+    _action("list", "List the servers, with their state if Refdesk is running"),
+    _action(
+        "add",
+        "Add a server, by its URL or by a command after --",
+        argument("name", "Name of the server"),
+        argument("url", "URL, unless the server is a command", required=False),
+        option(
+            "--type",
+            type=click.Choice(["stdio", "http", "sse", "websocket"]),
+            help="Transport  [default: depends on the URL]",
+        ),
+        option("--env", metavar="NAME=VALUE", multiple=True, help="Environment variable of the server (repeatable)"),
+        option("--header", metavar="NAME=VALUE", multiple=True, help="HTTP header to send (repeatable)"),
+        option("--cwd", metavar="DIR", help="Folder to start the server in", shell_complete=list_files),
+        option("--docs", metavar="TOOL[:ARGUMENT]", help="Search tool to include in search_documentation"),
+        flag("--short", "Open a new connection for each operation"),
+        flag("--replace", "Replace a server of the same name"),
+        kind=_CommandTail,
+    ),
+    _action("remove", "Remove a server", _name),
+    _action("enable", "Enable a server", _name),
+    _action("disable", "Disable a server", _name),
+    _action("test", "Connect to a server and describe what it offers", _name),
+    _action(
+        "import",
+        "Import the servers of other MCP clients",
+        argument("file", "File of a client  [default: all that are found]", required=False, shell_complete=list_files),
+        option("--from", "client", metavar="CLIENT", help="Client, such as claude-desktop, cursor or vscode"),
+        option("--only", metavar="NAME", multiple=True, help="Import only this server (repeatable)"),
+        flag("--replace", "Replace servers of the same name"),
+        flag("--dry-run", "Show what would be imported, and write nothing"),
+    ),
+    _action(
+        "logs",
+        "Show what a server wrote to standard error",
+        _name,
+        option("--lines", type=Count(), default=50, show_default=True, metavar="N", help="Number of last lines"),
+    ),
+    _action(
+        "approve",
+        "Review changed tools, and approve or reject them",
+        argument("name", "Server  [default: show all]", required=False, shell_complete=list_live("servers")),
+        argument("tool", "One of its tools  [default: all that wait for approval]", required=False),
+        flag("--yes", "Do not ask for confirmation"),
+        flag("--reject", "Reject the tools until they change again"),
+    ),
+]
+
+COMMANDS = [
+    command(
+        "servers",
+        "List, add or change the MCP servers behind Refdesk",
+        TARGET,
+        JSON,
+        kind=CommandGroup,
+        commands=_actions,
+        invoke_without_command=True,
+        subcommand_metavar="[ACTION] ...",
+    )
+]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.arguments import Commands, Parser, add_command, add_json_option
+import click
+
+from refdesk.cli.parser.arguments import JSON, argument, command, flag, forbid_together, option
 
 CLIENTS = ("claude-code", "cursor", "vscode", "codex", "gemini")
 """Clients that can be set up. `refdesk.cli.setup.clients` implements them."""
@@ -11,86 +13,78 @@ SHELLS = ("bash", "zsh", "fish")
 
 PAGES = ("settings", "tools", "errors", "metrics", "cli", "exit-codes")
 
+_client = (
+    argument("client", f"One of {', '.join(CLIENTS)}", type=click.Choice(CLIENTS), metavar="CLIENT"),
+    option("--name", metavar="NAME", default="refdesk", show_default=True, help="Name of the server in the client"),
+    option(
+        "--scope",
+        type=click.Choice(["user", "project"]),
+        default="user",
+        show_default=True,
+        help="For you in all projects, or for everybody in this project",
+    ),
+)
+_write = (
+    flag("--yes", "Do not ask for confirmation"),
+    flag("--dry-run", "Show what would change, and write nothing"),
+    JSON,
+)
+_one_target = forbid_together("url", "stdio")
 
-def add_commands(commands: Commands) -> None:
-    """Add the commands of this module."""
-    for add in (_add_init, _add_install, _add_uninstall, _add_completion, _add_reference):
-        add(commands)
-
-
-def _add_init(commands: Commands) -> None:
-    init = add_command(
-        commands, "init", "write a commented refdesk.yaml and a .mcp.json for this project", "refdesk.cli.init:init"
-    )
-    init.add_argument("--force", action="store_true", help="write over what is there and says something else")
-    init.add_argument("--dry-run", action="store_true", help="only show what would be written")
-    add_json_option(init)
-
-
-def _add_install(commands: Commands) -> None:
-    install = add_command(
-        commands,
+COMMANDS = [
+    command(
+        "init",
+        "Write a commented refdesk.yaml and a .mcp.json for this project",
+        "refdesk.cli.init:init",
+        flag("--force", "Overwrite existing files that differ"),
+        flag("--dry-run", "Show what would be written, and write nothing"),
+        JSON,
+    ),
+    command(
         "install",
-        "set a client up to use this desk, once you have seen what changes",
+        "Configure an MCP client to use Refdesk (shows a diff first)",
         "refdesk.cli.install:install",
+        *_client,
+        option("--url", metavar="URL", help="URL of the server  [default: from the settings]", callback=_one_target),
+        flag("--stdio", "Let the client start Refdesk itself", callback=_one_target),
+        option(
+            "--key-env",
+            metavar="NAME",
+            help="Environment variable with the API key; the key itself isn't written",
+        ),
+        *_write,
         examples=(
             "refdesk install claude-code",
             "refdesk install cursor --scope project",
             "refdesk install codex --stdio --yes",
             "refdesk install vscode --url https://desk.example.com/mcp --key-env REFDESK_KEY",
         ),
-    )
-    _add_client_arguments(install)
-    where = install.add_mutually_exclusive_group()
-    where.add_argument("--url", help="address of the desk (default the configured one)")
-    where.add_argument("--stdio", action="store_true", help="have the client start the desk itself")
-    install.add_argument(
-        "--key-env", metavar="NAME", help="environment variable that holds the API key; the key is not written down"
-    )
-    _add_write_options(install)
-
-
-def _add_uninstall(commands: Commands) -> None:
-    uninstall = add_command(
-        commands, "uninstall", "take this desk out of a client's set-up", "refdesk.cli.install:uninstall"
-    )
-    _add_client_arguments(uninstall)
-    _add_write_options(uninstall)
-
-
-def _add_client_arguments(parser: Parser) -> None:
-    parser.add_argument("client", choices=CLIENTS, metavar="CLIENT", help=f"one of {', '.join(CLIENTS)}")
-    parser.add_argument("--name", default="refdesk", help="what the client calls the desk (default refdesk)")
-    parser.add_argument(
-        "--scope", choices=["user", "project"], default="user",
-        help="for you in all projects, or for everybody in this one (default user)",
-    )  # fmt: skip
-
-
-def _add_write_options(parser: Parser) -> None:
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would change")
-    add_json_option(parser)
-
-
-def _add_completion(commands: Commands) -> None:
-    completion = add_command(
-        commands,
+    ),
+    command(
+        "uninstall",
+        "Remove Refdesk from an MCP client's settings",
+        "refdesk.cli.install:uninstall",
+        *_client,
+        *_write,
+    ),
+    command(
         "completion",
-        "print what makes a shell complete refdesk commands",
+        "Print the shell completion script",
         "refdesk.cli.completion:completion",
+        argument("shell", "bash, zsh or fish", type=click.Choice(SHELLS), metavar="SHELL"),
+        JSON,
         examples=(
             "bash: refdesk completion bash > ~/.local/share/bash-completion/completions/refdesk",
             'zsh:  refdesk completion zsh > "${fpath[1]}/_refdesk"',
             "fish: refdesk completion fish > ~/.config/fish/completions/refdesk.fish",
         ),
-    )
-    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
-    add_json_option(completion)
-
-
-def _add_reference(commands: Commands) -> None:
-    reference = add_command(commands, "reference", "print the reference pages", "refdesk.cli.reference:reference")
-    reference.add_argument("page", nargs="?", choices=PAGES, metavar="PAGE", help=f"one of {', '.join(PAGES)}")
-    reference.add_argument("--write", metavar="DIR", help="write every page into this folder")
-    add_json_option(reference)
+    ),
+    command(
+        "reference",
+        "Print the reference pages",
+        "refdesk.cli.reference:reference",
+        argument("page", f"One of {', '.join(PAGES)}", required=False, type=click.Choice(PAGES), metavar="[PAGE]"),
+        option("--write", metavar="DIR", help="Write all pages into this folder"),
+        JSON,
+    ),
+]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from refdesk.cli.parser.arguments import Misuse
@@ -18,7 +18,7 @@ TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pi
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
 
 
-def resolve_target(arguments: Namespace, config: Config) -> DeskTarget:
+def resolve_target(arguments: SimpleNamespace, config: Config) -> DeskTarget:
     """Return the target that the options select; raise Misuse if no client could use it."""
     if arguments.stdio:
         if arguments.key_env:
@@ -36,7 +36,7 @@ def find_program() -> tuple[str, ...]:
     return (str(script),) if script.is_file() else (str(here), "-m", "refdesk")
 
 
-def _build_path_options(arguments: Namespace) -> list[str]:
+def _build_path_options(arguments: SimpleNamespace) -> list[str]:
     """Return `--config` and `--data` as absolute paths, if given: a client starts Refdesk in any folder."""
     paths = {"--config": arguments.config, "--data": arguments.data}
     return [word for option, path in paths.items() if path for word in (option, str(Path(path).absolute()))]
