@@ -19,11 +19,11 @@ from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import cli, parse
 from refdesk.cli.parser.document_commands import SETS
 from refdesk.cli.parser.setting_up import CLIENTS, PAGES
-from refdesk.cli.reference import PAGES as WRITTEN
-from refdesk.cli.reference import render_exit_codes_page
 from refdesk.cli.setup import clients
 from refdesk.errors import EngineError
 from refdesk.recipes import names
+from reference_pages import PAGES as WRITTEN
+from reference_pages import render_exit_codes_page
 from tests import forked
 from tests.processes import REFDESK, environment
 

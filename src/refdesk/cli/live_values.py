@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from refdesk.cli.checks.check_names import CHECKS
 from refdesk.cli.parser.document_commands import SETS
+from refdesk.cli.reference import read_page
 
 MAX_VALUES = 200
 """Candidates offered. With more, the user types another letter."""
@@ -58,8 +59,7 @@ def _list_names(kind: str, arguments: SimpleNamespace, incomplete: str) -> Mappi
             return {str(key["name"]): "" for key in stored.get("keys", ())}
         case "tools":
             # The manual's page is generated from the tools.
-            page = (_find_manual() / "reference" / "tools.md").read_text("utf-8")
-            return dict(re.findall(r"^## `(\w+)`\n\n([^.\n]*)", page, re.MULTILINE))
+            return dict(re.findall(r"^## `(\w+)`\n\n([^.\n]*)", read_page("tools"), re.MULTILINE))
         case "checks":
             return CHECKS
         case "sources":
@@ -105,9 +105,3 @@ def _read_settings(arguments: SimpleNamespace) -> dict[str, Any]:
 def _read_json_object(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
-
-
-def _find_manual() -> Path:
-    package = Path(__file__).parents[1]
-    installed = package / "manual_pages"
-    return installed if installed.is_dir() else package.parents[1] / "docs"

@@ -84,7 +84,6 @@ COMMANDS = [
         "Print the reference pages",
         "refdesk.cli.reference:reference",
         argument("page", f"One of {', '.join(PAGES)}", required=False, type=click.Choice(PAGES), metavar="[PAGE]"),
-        option("--write", metavar="DIR", help="Write all pages into this folder"),
         JSON,
     ),
 ]
