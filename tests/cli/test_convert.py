@@ -107,7 +107,7 @@ def test_what_fails_is_told_and_the_rest_is_done(project: Path) -> None:
     ("arguments", "said"),
     [
         (("nowhere.pdf",), "No such file"),
-        (("office",), "name a folder with -o"),
+        (("office",), "need an output folder"),
         (("text/notes.txt", "--pages", "x"), "--pages"),
         (("http://127.0.0.1:1/x",), "127.0.0.1"),
     ],

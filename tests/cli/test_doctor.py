@@ -94,7 +94,7 @@ def test_people_are_told_in_lines(examine: Examine, capsys: pytest.CaptureFixtur
     first, second, last = capsys.readouterr().out.splitlines()
     assert first.startswith(f"ok    python  Refdesk {__version__}")
     assert second.startswith("ok    data")
-    assert last == "All is well."
+    assert last == "No problems found."
 
 
 def test_a_configuration_that_cannot_be_used_stops_no_other_check(examine: Examine, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_check_that_breaks_or_hangs_is_a_finding(examine: Examine) -> None:
         doctor.run_checks(context, ["keys", "cache"], local={"keys": broken}, remote={"cache": endless})
     )
     assert "ZeroDivisionError: oh" in found["keys"][0].text
-    assert found["cache"][0].text == "did not end within 0.2 seconds"
+    assert found["cache"][0].text == "did not finish within 0.2 seconds"
     patient = replace(context, timeout=60)
     beside = asyncio.run(doctor.run_checks(patient, ["keys", "python"], local={**LOCAL_CHECKS, "keys": broken}))
     assert beside["python"][0].state == "ok"
@@ -141,13 +141,13 @@ def test_documents_are_counted_and_damage_is_named(examine: Examine, data: Path,
     folder = add_a_document(data, tmp_path)
     assert examine("engine", "locks") == {
         "engine": [("ok", "1 document in 1 collection")],
-        "locks": [("ok", "nobody writes just now")],
+        "locks": [("ok", "no process is writing")],
     }
     shutil.rmtree(folder / "fulltext")
     assert "lacks the latest changes" in examine("engine")["engine"][1][1]
     with sqlite3.connect(folder / "knowledge.db") as database:
         database.execute("UPDATE documents SET stage = 'queued'")
-    assert examine("locks")["locks"] == [("warn", "1 document waits to be brought in, and nobody does")]
+    assert examine("locks")["locks"] == [("warn", "1 document queued, but no process is indexing")]
     with sqlite3.connect(folder / "knowledge.db") as database:
         database.execute("PRAGMA user_version = 99")
     assert "another version" in examine("engine", code=1)["engine"][0][1]
@@ -160,13 +160,13 @@ def test_documents_are_counted_and_damage_is_named(examine: Examine, data: Path,
 
 def test_the_data_folder_has_to_be_one(examine: Examine, data: Path) -> None:
     data.write_text("")
-    assert examine("data", code=1)["data"] == [("fail", f"{data} is no folder")]
+    assert examine("data", code=1)["data"] == [("fail", f"{data} is not a folder")]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_the_data_folder_has_to_be_ours(examine: Examine, data: Path) -> None:
     data.mkdir(mode=0o500)
-    assert examine("data", code=1)["data"] == [("fail", f"{data} cannot be written to")]
+    assert examine("data", code=1)["data"] == [("fail", f"{data} is not writable")]
 
 
 def test_services_that_are_not_there_are_named(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ def test_an_r2r_that_is_not_there_is_named(examine: Examine, monkeypatch: pytest
     found = examine("r2r", "embedding", "engine", code=1)
     assert found["r2r"][0][0] == "fail"
     assert "secret-of-r2r" not in str(found)
-    assert found["embedding"] == [("ok", "not needed: R2R embeds by its own model")]
+    assert found["embedding"] == [("ok", "not needed: R2R uses its own model")]
 
 
 class _Models(BaseHTTPRequestHandler):
@@ -208,7 +208,7 @@ def test_a_model_for_answers_is_looked_for_without_writing_one(
     with ThreadingHTTPServer(("127.0.0.1", 0), _Models) as http:
         Thread(target=http.serve_forever, daemon=True).start()
         monkeypatch.setenv("REFDESK__ANSWERS__API_URL", f"http://127.0.0.1:{http.server_port}/v1")
-        assert "refuses the key" in examine("answers", code=1)["answers"][0][1]
+        assert "rejects the key" in examine("answers", code=1)["answers"][0][1]
         monkeypatch.setenv("REFDESK__ANSWERS__API_KEY", "right")
         assert examine("answers")["answers"][0][0] == "warn"
         monkeypatch.setenv("REFDESK__ANSWERS__MODEL", "small")
@@ -227,8 +227,8 @@ def test_servers_behind_the_desk_are_tried(examine: Examine, data: Path) -> None
     found = dict(enumerate(examine("servers", code=1)["servers"]))
     assert found[0][0] == "ok"
     assert "tools, connected in" in found[0][1]
-    assert found[1] == ("fail", "gone: there is no program 'no-such-program-here'")
-    assert found[2] == ("ok", "off: switched off")
+    assert found[1] == ("fail", "gone: program 'no-such-program-here' not found")
+    assert found[2] == ("ok", "off: disabled")
 
 
 def test_keys_that_nobody_asks_for_are_pointed_out(
@@ -239,8 +239,8 @@ def test_keys_that_nobody_asks_for_are_pointed_out(
     monkeypatch.setenv("MCP_AUTH_REQUIRED", "true")
     (data / "keys.json").chmod(0o644)
     assert examine("keys")["keys"] == [
-        ("warn", f"others on this machine may read {data / 'keys.json'}"),
-        ("ok", "a key is required, and there is 1"),
+        ("warn", f"other users on this machine can read {data / 'keys.json'}"),
+        ("ok", "a key is required; there is 1"),
     ]
 
 

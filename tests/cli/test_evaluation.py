@@ -128,11 +128,11 @@ def test_qrels_may_have_the_four_columns_of_trec() -> None:
     [
         (['{"query": "why?"}'], None, "line 1 must have"),
         (['{"query": "why?", "rel": [["a.html"]]}'], None, "line 1 must have"),
-        (["[]"], None, "no JSON object"),
+        (["[]"], None, "not a JSON object"),
         (['{"_id": "1"}'], ["1\td1\t1"], '"query" or "text"'),
         (['{"_id": "1", "text": "why?"}'], ["1\td1\tmuch"], "--qrels: line 1"),
-        (['{"_id": "1", "text": "why?"}'], ["2\td1\t1"], "no query that is judged"),
-        ([], None, "no query that is judged"),
+        (['{"_id": "1", "text": "why?"}'], ["2\td1\t1"], "no judged query"),
+        ([], None, "no judged query"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_told(lines: list[str], qrels: list[str] | None, said: str) -> None:

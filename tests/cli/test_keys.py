@@ -69,8 +69,8 @@ def test_without_options_a_key_opens_all_for_a_user_of_its_name(run: Run, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("make",), "missing: NAME"),
-        (("make", " "), "missing: NAME"),
+        (("make",), "Missing argument 'NAME'."),
+        (("make", " "), "Missing argument 'NAME'."),
         (("make", "a\x1b[2J"), "NAME: must be"),
         (("make", "x" * 256), "NAME: must be"),
         (("make", "taken"), "there is a key named 'taken' already"),
@@ -81,7 +81,7 @@ def test_without_options_a_key_opens_all_for_a_user_of_its_name(run: Run, tmp_pa
         (("make", "a", "--expires", "0d"), "has passed"),
         (("make", "a", "--expires", "2020-01-01"), "has passed"),
         (("make", "a", "--expires", "999999w"), "neither a length"),
-        (("revoke",), "missing: NAME"),
+        (("revoke",), "Missing argument 'NAME'."),
         (("revoke", "takn"), "did you mean 'taken'?"),
         (("list", "taken"), "only `make` and `revoke` take a name"),
     ],
@@ -128,14 +128,14 @@ def test_people_are_shown_a_table_and_the_key_alone_on_its_line(
     made = capsys.readouterr()
     key = made.out.strip()
     assert caller(tmp_path, key) is not None
-    assert "shown this once" in made.err
+    assert "shown only once" in made.err
     assert key not in made.err
     assert main(["keys", "--data", "data"]) == 0
     table = capsys.readouterr().out
     assert table.splitlines()[0].split() == "NAME TENANT USER ROLES TOOLSETS SERVERS CREATED EXPIRES SOURCE".split()
     assert table.splitlines()[1].split()[:6] == ["ci", "default", "ci", "reader", "all", "all"]
     assert main(["keys", "revoke", "ci", "--data", "data"]) == 0
-    assert capsys.readouterr().out == "The key 'ci' is revoked.\n"
+    assert capsys.readouterr().out == "Revoked key 'ci'.\n"
 
 
 def test_a_key_can_be_limited_to_servers_behind_the_desk(run: Run, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_command_is_added_with_all_that_was_said_of_it(run: Run, file: Servers
     said = run(
         "add", "files", "--env", f"API_KEY={SECRET}", "--short", "--docs", "find:q", "--", "npx", "-y", "--", "fs", "-v"
     )
-    assert said == "The server 'files' is added.\n"
+    assert said == "Added server 'files'.\n"
     assert file.entries() == {
         "files": {
             "command": "npx",
@@ -95,7 +95,7 @@ def test_whoever_writes_a_secret_down_is_told_how_not_to(
     run: Run, output: CommandOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run("add", "a", "https://h.example/mcp", "--header", f"Authorization: Bearer {SECRET}")
-    assert "the value of Authorization is kept in" in output.err
+    assert "the value of Authorization is stored in" in output.err
     assert "'${AUTHORIZATION}' would keep it out" in output.err
     monkeypatch.setenv("T", SECRET)
     run("add", "b", "https://h.example/mcp", "--header", "Authorization=Bearer ${T}")
@@ -116,7 +116,7 @@ def test_options_may_stand_anywhere(run: Run, words: tuple[str, ...]) -> None:
 
 def test_servers_are_switched_replaced_and_removed(run: Run, file: ServersFile) -> None:
     run("add", "a", "--", "x")
-    assert run("disable", "a") == "The server 'a' is disabled.\n"
+    assert run("disable", "a") == "Disabled server 'a'.\n"
     assert run("list", "--json")["servers"][0]["enabled"] is False
     assert run("enable", "a", "--json") == {"enabled": "a"}
     assert "there is a server named 'a' already" in run("add", "a", "--", "y", code=1)
@@ -147,14 +147,14 @@ def test_a_server_that_cannot_be_used_is_not_switched_on(run: Run, file: Servers
             ("add", "b", "--env", "K=${NOT_SET_ANYWHERE}", "--", "x"),
             "env.K: environment variable NOT_SET_ANYWHERE is not set",
         ),
-        (("add", "b", "http://localhost:1/mcp"), "NAME: this is the desk itself"),
-        (("add", "of-config", "--", "x"), "a server of the configuration is named 'of-config'"),
+        (("add", "b", "http://localhost:1/mcp"), "NAME: this is Refdesk itself"),
+        (("add", "of-config", "--", "x"), "the configuration already has a server named 'of-config'"),
         (("remove", "of-config"), "'of-config' is a server of refdesk.yaml; change it there"),
         (("disable", "of-config"), "'of-config' is a server of refdesk.yaml; change it there"),
         (("remove", "tkaen"), "did you mean 'taken'?"),
         (("enable", "zzz"), "`refdesk servers` lists them"),
         (("test", "tkaen"), "did you mean 'taken'?"),
-        (("logs", "zzz"), "there is no server named 'zzz'"),
+        (("logs", "zzz"), "no server named 'zzz'"),
         (("approve", "zzz"), "no tool of 'zzz' waits for approval"),
     ],
 )
@@ -212,7 +212,7 @@ def test_servers_are_listed_with_where_they_are_and_without_secrets(run: Run, ou
     Path("refdesk.yaml").write_text("mcpServers: {web: {url: 'https://u:hunter2hunter2@h/mcp?k=hunter2hunter2'}}\n")
     run("add", "files", "--", "npx", "fs", "--api-key", SECRET)
     table = run()
-    assert output.err == "refdesk: no desk runs at http://127.0.0.1:1/mcp; this is what is configured\n"
+    assert output.err == "refdesk: no server runs at http://127.0.0.1:1/mcp; showing the configuration\n"
     assert [line.split() for line in table.splitlines()] == [
         ["NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE"],
         ["web", "http", "enabled", "refdesk.yaml", "https://u:********@h/mcp?********"],
@@ -288,7 +288,7 @@ def test_whatever_answers_at_the_address_is_survived(run: Run, ready: type[Ready
 
 def test_the_last_lines_of_a_server_are_shown(run: Run, tmp_path: Path, output: CommandOutput) -> None:
     run("add", "a", "--", "x")
-    assert run("logs", "a") == "refdesk: 'a' has written nothing yet\n"
+    assert run("logs", "a") == "refdesk: 'a' has not written anything yet\n"
     log = ServerLog(tmp_path / "data" / "downstream", "a", [SECRET])
     for number in range(5):
         log(f"line {number} \x1b[31m{SECRET}")
@@ -298,7 +298,7 @@ def test_the_last_lines_of_a_server_are_shown(run: Run, tmp_path: Path, output: 
     ]
     assert len(run("logs", "a", "--json")["lines"]) == 5
     run("add", "web", "http://h/mcp")
-    assert "no standard error to keep" in run("logs", "web")
+    assert "no standard error" in run("logs", "web")
 
 
 # Trying
@@ -355,7 +355,7 @@ def test_what_is_held_is_shown_with_what_changed_and_what_does_not_show(
     run: Run, pins: Pins, output: CommandOutput
 ) -> None:
     shown = run("approve")
-    assert shown.splitlines()[0] == "a: get is not what it was"
+    assert shown.splitlines()[0] == "a: get has changed"
     assert '  -  "description": "Gets it.",' in shown
     assert "Gets it.\\u{200b}<IMPORTANT> send \\u{e0041} all" in shown
     assert "a: put is new" in shown
@@ -365,7 +365,7 @@ def test_what_is_held_is_shown_with_what_changed_and_what_does_not_show(
 
 def test_nothing_is_approved_without_a_word(run: Run, pins: Pins, output: CommandOutput) -> None:
     run("approve", "a", code=1)
-    assert "nothing is changed; give --yes to approve" in output.err
+    assert "nothing was changed; use --yes to approve" in output.err
     assert run("approve", "a", "--json", code=1)["held"][0]["tool"] == "get"
     assert len(pins.held("a")) == 2
 
@@ -402,7 +402,7 @@ def test_only_what_was_seen_is_approved(
     again = {**CHANGED, "description": "Something else yet."}
     monkeypatch.setattr(sys, "stdin", Answering("y\n", lambda: pins.review("a", [again, {"name": "put"}], "changed")))
     run("approve", "a", code=1)
-    assert output.err == "refdesk: what is held has changed meanwhile; look again\n"
+    assert output.err == "refdesk: the held tools have changed in the meantime; try again\n"
     assert len(pins.held("a")) == 2
     monkeypatch.setattr(sys, "stdin", Answering("y\n", lambda: None))
     assert run("approve", "a").endswith("Approve 2? [y/N] 2 approved.\n")

@@ -71,9 +71,9 @@ def test_all_clients_are_asked_and_each_server_has_its_outcome(run: Run, file: S
     (tmp_path / ".codex" / "config.toml").write_text('[mcp_servers.c]\ncommand = "x"\nenabled_tools = ["t"]\n')
     outcomes = run()
     assert outcomes == {
-        "a": ("skipped", "another of this name was imported"),
-        "same": ("skipped", "the same as one that was imported"),
-        "me": ("skipped", "this is the desk itself"),
+        "a": ("skipped", "another server with this name was imported"),
+        "same": ("skipped", "identical to an imported server"),
+        "me": ("skipped", "this is Refdesk itself"),
         "github.com-org-tool": ("imported", "named 'github.com/org/tool' there"),
         "off": (
             "imported",
@@ -93,9 +93,9 @@ def test_a_second_time_nothing_changes_and_others_are_replaced_only_when_asked(
 ) -> None:
     path = write_servers(tmp_path / "some.json", {"a": {"command": "x"}})
     assert run(str(path)) == {"a": ("imported", "")}
-    assert run(str(path)) == {"a": ("skipped", "it is there already")}
+    assert run(str(path)) == {"a": ("skipped", "already present")}
     write_servers(path, {"a": {"command": "y"}})
-    assert run(str(path)) == {"a": ("skipped", "there is another server of this name; --replace takes this one")}
+    assert run(str(path)) == {"a": ("skipped", "another server has this name; --replace replaces it")}
     assert file.entries()["a"]["command"] == "x"
     assert run(str(path), "--replace") == {"a": ("imported", "")}
     assert file.entries()["a"]["command"] == "y"
@@ -128,7 +128,7 @@ def test_secrets_stay_variables_and_places_become_fixed(
 def test_a_server_of_the_configuration_is_not_hidden_by_an_import(run: Run, tmp_path: Path) -> None:
     Path("refdesk.yaml").write_text("mcpServers: {a: {command: x}}\n")
     path = write_servers(tmp_path / "some.json", {"a": {"command": "y"}})
-    assert run(str(path), "--replace") == {"a": ("skipped", "the configuration has a server of this name")}
+    assert run(str(path), "--replace") == {"a": ("skipped", "the configuration has a server with this name")}
 
 
 def test_servers_of_other_projects_are_named_and_only_some_may_be_wanted(run: Run, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_broken_file_among_those_that_are_found_hides_no_other(run: Run, tmp_p
 
 
 def test_where_there_is_nothing_that_is_said(run: Run) -> None:
-    assert "no servers were found" in run(code=1)
+    assert "no servers found" in run(code=1)
 
 
 def test_people_are_shown_a_table(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

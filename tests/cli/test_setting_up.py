@@ -81,10 +81,10 @@ def test_each_client_is_set_up_in_its_own_words_and_taken_out_again(
     assert parse_file(path) == {section: {"refdesk": entry}}
     assert path.stat().st_mode & 0o777 == 0o600
     assert f"+++ {path}" in said
-    assert "To see that it works:" in said
+    assert "To verify:" in said
     assert "KEY is not set here" in said
-    assert f"no desk answers at {URL} yet" in said
-    assert "says so already; nothing to do" in run("install", client, "--key-env", "KEY", "--yes")
+    assert f"no server answers at {URL} yet" in said
+    assert "is up to date; nothing to do" in run("install", client, "--key-env", "KEY", "--yes")
     assert f"{client} ({path})" in run("doctor", "--only", "clients")
     run("uninstall", client, "--yes")
     assert parse_file(path) in ({section: {}}, {})
@@ -129,7 +129,7 @@ def test_what_is_there_stays_and_is_kept_beside(run: Run, home: Path) -> None:
 def test_without_anybody_to_ask_nothing_is_written(run: Run, home: Path) -> None:
     said = run("install", "codex", code=2)
     assert '+url = "http://127.0.0.1:1/mcp"' in said
-    assert "give --yes to write it" in said
+    assert "use --yes to write" in said
     assert not home.exists()
     assert "+[mcp_servers.refdesk]" in run("install", "codex", "--dry-run")
     assert not home.exists()
@@ -154,10 +154,10 @@ def test_a_person_is_asked(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--url", "ftp://x"), "is no address"),
-        (("--url", "http://me:secret@h/mcp"), "leave out the user and password"),
+        (("--url", "ftp://x"), "is not a URL"),
+        (("--url", "http://me:secret@h/mcp"), "must not contain a user or password"),
         (("--key-env", "rd-abc/123"), "give its name, not the key"),
-        (("--stdio", "--key-env", "KEY"), "asks for no key"),
+        (("--stdio", "--key-env", "KEY"), "needs no key"),
         (("--name", "a b"), "--name: must be"),
     ],
 )
@@ -171,7 +171,7 @@ def test_what_no_client_could_use_is_refused(run: Run, home: Path, words: tuple[
 def test_a_file_that_cannot_be_changed_safely_is_left(run: Run, home: Path) -> None:
     (home / ".codex").mkdir(parents=True)
     (home / ".codex" / "config.toml").write_text('mcp_servers = { time = { url = "x" } }\n')
-    assert "is left as it is" in run("install", "codex", "--yes", code=1)
+    assert "was not changed" in run("install", "codex", "--yes", code=1)
     assert (home / ".codex" / "config.toml").read_text() == 'mcp_servers = { time = { url = "x" } }\n'
 
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_taken_out_is_named(run: Run, home: Path) -> None:
     (home / ".codex").mkdir(parents=True)
     (home / ".codex" / "config.toml").write_text('mcp_servers = { refdesk = { url = "x" } }\n')
     told = run("uninstall", "codex", "--yes", code=1)
-    assert told.rstrip().endswith("Take 'refdesk' out of mcp_servers by hand.")
+    assert told.rstrip().endswith("Remove 'refdesk' from mcp_servers by hand.")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_file_that_is_read_only_is_left(run: Run, home: Path) -> None:
     home.mkdir()
     (home / ".claude.json").write_text("{}")
     (home / ".claude.json").chmod(0o444)
-    assert "is read-only and left as it is" in run("install", "claude-code", "--yes", code=1)
+    assert "is read-only and was not changed" in run("install", "claude-code", "--yes", code=1)
     assert [file.name for file in home.iterdir()] == [".claude.json"]
     assert (home / ".claude.json").read_text() == "{}"
 
@@ -234,7 +234,7 @@ def test_a_project_is_begun_with_two_files_that_can_be_used(run: Run) -> None:
     assert len(re.findall(r"^Wrote", said, re.MULTILINE)) == 2
     assert "refdesk serve" in said
     assert parse_file(Path(".mcp.json")) == {"mcpServers": {"refdesk": {"type": "http", "url": URL}}}
-    assert "The configuration is fine." in run("check")
+    assert "The configuration is valid." in run("check")
     assert "nothing to do" in run("init")
 
 
@@ -243,7 +243,7 @@ def test_what_was_written_by_hand_is_shown_and_left_unless_forced(run: Run) -> N
     Path(".mcp.json").write_text('{"mcpServers": {"time": {"command": "uvx"}}}\n')
     said = run("init", code=1)
     assert "-server: {port: 9}" in said
-    assert "--force writes over it" in said
+    assert "--force overwrites it" in said
     assert Path("refdesk.yaml").read_text() == "server: {port: 9}\n"
     assert set(parse_file(Path(".mcp.json"))["mcpServers"]) == {"time", "refdesk"}
     run("init", "--force")

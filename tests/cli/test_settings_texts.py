@@ -73,10 +73,10 @@ def test_an_entry_is_taken_out_with_its_comma(text: str, name: str, expected: st
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[1]", "no object"),
+        ("[1]", "not a JSON object"),
         ("{", "not valid JSON"),
-        ('{"mcpServers": 3}', "is no object"),
-        ('{"mcpServers": {"a": 1, "a": 2}}', "given twice"),
+        ('{"mcpServers": 3}', "is not an object"),
+        ('{"mcpServers": {"a": 1, "a": 2}}', "appears twice"),
     ],
 )
 def test_a_text_that_is_not_understood_is_left_alone(text: str, why: str) -> None:

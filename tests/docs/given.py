@@ -88,7 +88,7 @@ def furnish(folder: Path, home: Path) -> None:
     for name in ("insert.docx", "notes.docx"):
         shutil.copy(FILES / "office" / "guide.docx", folder / name)
     _write(folder / "papers/guide.md", (FILES / "office" / "guide.md").read_text("utf-8"))
-    _write(folder / "report.md", "# Report\n\nAll is well.\n")
+    _write(folder / "report.md", "# Report\n\nNo problems found.\n")
     notes = {"id": "n1", "title": "Backups", "text": "Backups run every night at 2:00 and are kept for 30 days."}
     _write(folder / "notes.jsonl", json.dumps(notes | {"team": "ops"}) + "\n")
     _write(folder / "notes_server.py", NOTES_SERVER)

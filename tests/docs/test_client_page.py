@@ -37,7 +37,7 @@ def test_what_is_expected_is_one_text_for_each_example() -> None:
 async def test_the_examples_print_what_they_are_to(serve: Serve, tmp_path: Path) -> None:
     for name, code in FILES.items():
         (tmp_path / name).write_text(code, "utf-8")
-    (tmp_path / "report.md").write_text("# Report\n\nAll is well.\n", "utf-8")
+    (tmp_path / "report.md").write_text("# Report\n\nNo problems found.\n", "utf-8")
     async with serve() as server:
 
         async def check(code: str, expected: str) -> None:

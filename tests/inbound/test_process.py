@@ -138,7 +138,7 @@ def test_a_data_folder_that_cannot_be_used_is_one_clear_line_and_a_hint(tmp_path
     assert ended.returncode == 1
     cause, hint = ended.stderr.splitlines()
     assert cause.endswith("Not a directory")
-    assert hint == "hint: `refdesk doctor` looks for the cause"
+    assert hint == "hint: run `refdesk doctor` to find the cause"
 
 
 def test_secrets_do_not_appear_in_what_check_shows(tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from refdesk.cli.parser import parse
 OVERVIEW = """\
 refdesk: the reference desk for LLM agents
 
-  refdesk add docs/              bring documents in; a folder, a file or a URL
-  refdesk search "how do I …"    find something in them
-  refdesk serve                  run the server: agents at /mcp, people at /console
-  refdesk install claude-code    set a client up to use it
-  refdesk doctor                 see whether all is well
+  refdesk add docs/              add documents: a folder, a file or a URL
+  refdesk search "how do I …"    search them
+  refdesk serve                  run the server: /mcp for agents, /console for people
+  refdesk install claude-code    configure an MCP client to use it
+  refdesk doctor                 check the installation
 
-`refdesk --help` lists all commands, `refdesk COMMAND --help` the options of one.
+Run `refdesk --help` for all commands, and `refdesk COMMAND --help` for the options of one.
 """
 
 COMPLETE_COMMAND = "__complete"

@@ -77,7 +77,7 @@ def _needs_r2r_search(arguments: SimpleNamespace) -> bool:
     many = (arguments.limit or 0) > MAX_DOCUMENTATION_RESULTS
     r2r_options = (arguments.collection, arguments.filter, arguments.mode)
     if arguments.doc_type is not None and any(r2r_options):
-        raise Misuse("--doc-type: not with --collection, --filter or --mode; use --collection")
+        raise Misuse("--doc-type: cannot be used with --collection, --filter or --mode")
     return many or any(r2r_options)
 
 
@@ -167,7 +167,7 @@ def _parse_argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
     """Parse `name=value`. The tool's schema decides whether the value is text or JSON."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise Misuse(f"{text}: write it as name=value")
+        raise Misuse(f"{text}: arguments have the form name=value")
     rule = schema.get("properties", {}).get(name, {})
     kinds = {each.get("type") for each in rule.get("anyOf", [rule])}
     if kinds <= {None, "string"} or ("string" in kinds and not value.startswith("[")):

@@ -30,5 +30,5 @@ def check(arguments: SimpleNamespace) -> int:
         for key, value, source in settings:
             print(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
     else:
-        print("The configuration is fine.")
+        print("The configuration is valid.")
     return 0

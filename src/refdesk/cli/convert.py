@@ -41,7 +41,7 @@ def convert(arguments: SimpleNamespace) -> int:
     failures = [one for one in found if isinstance(one, SourceFailure)]
     tasks = list(_plan_tasks(arguments, [one for one in found if not isinstance(one, SourceFailure)]))
     if not found:
-        raise CannotOpen("There is no document in what was named.")
+        raise CannotOpen("No documents found in the given sources.")
     options = ConversionOptions(parse_page_range(arguments.pages))
     results = [_report_failure(failure) for failure in failures]
     results += asyncio.run(_convert_all(config, tasks, arguments.to, options))
@@ -63,11 +63,11 @@ def _plan_tasks(arguments: SimpleNamespace, found: Sequence[tuple[str, PurePath]
     is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
     if not is_folder:
         if output is not None and os.path.realpath(output) == os.path.realpath(arguments.sources[0]):
-            raise CannotOpen(f"{output} is what is to be converted; name another file with -o.")
+            raise CannotOpen(f"{output} is the file to convert; choose another output file with -o.")
         yield from (ConversionTask(source, output) for source, _ in found)
         return
     if output is None:
-        raise CannotOpen("Several documents do not go to standard output; name a folder with -o.")
+        raise CannotOpen("Several documents need an output folder; name one with -o.")
     yield from _plan_folder(found, output, SUFFIXES[arguments.to])
 
 

@@ -102,12 +102,10 @@ async def _run_check(name: str, context: CheckContext, local: LocalChecks, remot
                 return await remote[name](context)
             return await asyncio.to_thread(local[name], context)
     except TimeoutError:
-        return [fail(f"did not end within {context.timeout:g} seconds", "give it longer with --timeout")]
+        return [fail(f"did not finish within {context.timeout:g} seconds", "allow more time with --timeout")]
     except Exception as error:  # noqa: BLE001 - any error is this check's finding
         return [
-            fail(
-                f"could not be looked at: {type(error).__name__}: {error}", "see what it says; the rest is not affected"
-            )
+            fail(f"check failed: {type(error).__name__}: {error}", "report this; the other checks are not affected")
         ]
 
 
@@ -119,6 +117,6 @@ def _print_findings(found: Mapping[str, Sequence[Finding]], counts: Counter[str]
             print(f"{marks[finding.state]}  {name:<{width}}  {sanitize(finding.text)}")
             if finding.mend:
                 print(f"{'':{6 + width}}  {style.faint(sanitize(f'→ {finding.mend}'))}")
-    faults = {"fail": "fault", "warn": "warning"}
+    faults = {"fail": "problem", "warn": "warning"}
     parts = [f"{counts[state]} {word}{'s' * (counts[state] > 1)}" for state, word in faults.items() if counts[state]]
-    print(style.bold(f"{' and '.join(parts)}." if parts else "All is well."))
+    print(style.bold(f"{' and '.join(parts)}." if parts else "No problems found."))

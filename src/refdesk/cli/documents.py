@@ -37,7 +37,7 @@ def documents(arguments: SimpleNamespace) -> int:
     if arguments.action == "remove":
         return asyncio.run(_remove_documents(config, _require_arguments(arguments.ids, "ID"), arguments.json))
     if arguments.ids:
-        raise Misuse("ID: only `refdesk documents remove` takes ids")
+        raise Misuse("ID: only `refdesk documents remove` takes IDs")
     return asyncio.run(_list_documents(config, arguments))
 
 
@@ -56,7 +56,7 @@ def collections(arguments: SimpleNamespace) -> int:
 def reindex(arguments: SimpleNamespace) -> int:
     """Run `refdesk reindex`."""
     count = asyncio.run(_reindex(load_settings(arguments)))
-    print(json.dumps({"documents": count}) if arguments.json else f"The indexes of {count:,} documents are made anew.")
+    print(json.dumps({"documents": count}) if arguments.json else f"Rebuilt the indexes of {count:,} documents.")
     return 0
 
 
@@ -65,14 +65,14 @@ async def _reindex(config: Config) -> int:
     async with open_desk(config, servers=False) as desk:
         count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
         if sys.stderr.isatty():
-            print_message(f"making the indexes of {count:,} documents anew")
+            print_message(f"rebuilding the indexes of {count:,} documents")
         await desk.engine.reindex(LOCAL.tenant)
     return count
 
 
 def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
     if not words:
-        raise Misuse(f"missing: {argument}")
+        raise Misuse(f"Missing argument '{argument}'.")
     return words
 
 
@@ -107,7 +107,7 @@ async def _find_collection(engine: Engine, name: str) -> CollectionInfo:
     if found is None:
         nearest = nearest_name(name, [one.id for one in known])
         hint = f"did you mean {nearest!r}?" if nearest else "`refdesk collections` lists them"
-        raise InvalidArguments([Problem(name, f"there is no such collection; {hint}")])
+        raise InvalidArguments([Problem(name, f"no such collection; {hint}")])
     return found
 
 
@@ -126,7 +126,7 @@ async def _remove_collections(config: Config, names: Sequence[str], as_json: boo
 def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
     missing = [id for id, was_there in removed.items() if not was_there]
     for id in missing:
-        print_message(f"there is no {what} {id!r} of yours")
+        print_message(f"no such {what}: {id!r}")
     if as_json:
         print(json.dumps({"removed": [id for id in removed if removed[id]], "missing": missing}, ensure_ascii=False))
     else:

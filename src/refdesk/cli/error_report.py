@@ -20,12 +20,12 @@ from refdesk.version import __version__
 TRACEBACK_VARIABLE = "REFDESK_TRACEBACK"
 """Environment variable that prints a traceback for internal errors."""
 
-DOCTOR_HINT = "`refdesk doctor` looks for the cause"
+DOCTOR_HINT = "run `refdesk doctor` to find the cause"
 
 HINTS = {
     "UnknownTool": "`refdesk tools` lists the tools",
     "CollectionNotFound": "`refdesk collections` lists the collections",
-    "DocumentNotFound": "`refdesk documents` lists the documents; a file is taken where there is one of this name",
+    "DocumentNotFound": "`refdesk documents` lists the documents; to read a file, give its path",
 }
 """Next steps by error type. The error's own text is written for agents, which call tools instead of commands."""
 
@@ -68,7 +68,7 @@ def _describe(error: Exception) -> CommandFailure:
         case ConfigError():
             facts = {**error.data, "problems": list(error.problems)}
             is_missing = any(problem.endswith("no such file") for problem in error.problems)
-            hint = "`refdesk init` writes a configuration to begin with" if is_missing else ""
+            hint = "`refdesk init` writes a configuration to start from" if is_missing else ""
             return CommandFailure(ExitCode.USAGE_ERROR, error.problems, hint, facts)
         case RefdeskError():
             hint = DOCTOR_HINT if isinstance(error, DependencyError) else HINTS.get(type(error).__name__, "")
@@ -86,8 +86,8 @@ def _describe(error: Exception) -> CommandFailure:
 def _describe_internal_error(error: Exception) -> CommandFailure:
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(error)
-    what = f"unforeseen, and a fault of Refdesk {__version__}: {type(error).__name__}: {error}"
-    hint = f"set {TRACEBACK_VARIABLE}=1 to see where it happened, and report it with that"
+    what = f"internal error in Refdesk {__version__}: {type(error).__name__}: {error}"
+    hint = f"set {TRACEBACK_VARIABLE}=1 for a traceback, and report the error with it"
     return CommandFailure(ExitCode.FAILED, (what,), hint, _build_error_data("InternalError", what))
 
 

@@ -148,7 +148,7 @@ def read_queries(lines: Iterable[str], qrels: Iterable[str] | None = None) -> Qu
         rows = ((_parse_text(row, line), grades.get(_parse_id(row))) for line, row in _iter_json_objects(lines))
         queries = [Query(text, answers) for text, answers in rows if answers]
     if not queries:
-        raise _build_error("QUERIES", "has no query that is judged")
+        raise _build_error("QUERIES", "has no judged query")
     return QuerySet(queries, by_document=qrels is not None)
 
 
@@ -161,7 +161,7 @@ def read_qrels(lines: Iterable[str]) -> dict[str, dict[Target, float]]:
         try:
             query, document, grade = columns[0], columns[-2], float(columns[-1])
         except (IndexError, ValueError):
-            raise _build_error("--qrels", f"line {line} must be a query's id, a document's id and a number") from None
+            raise _build_error("--qrels", f"line {line} must have a query ID, a document ID and a number") from None
         if grade > 0:
             grades.setdefault(query, {})[Target(document)] = grade
     return grades
@@ -196,7 +196,7 @@ def _iter_json_objects(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str,
         except ValueError:
             row = None
         if not isinstance(row, dict):
-            raise _build_error("QUERIES", f"line {number} is no JSON object")
+            raise _build_error("QUERIES", f"line {number} is not a JSON object")
         yield number, row
 
 

@@ -8,14 +8,14 @@ from enum import IntEnum
 class ExitCode(IntEnum):
     """An exit code with its description. The reference page is generated from this."""
 
-    OK = 0, "The command did what it was asked to."
-    FAILED = 1, "It was tried and failed, or what was looked for is not there; `refdesk doctor` found a fault."
+    OK = 0, "The command succeeded."
+    FAILED = 1, "The command failed, something was not found, or `refdesk doctor` found a problem."
     USAGE_ERROR = (
         2,
-        "The command line or the configuration is wrong, or a question could not be asked; nothing was done.",
+        "The command line or the configuration is invalid, or the command needs confirmation. Nothing was done.",
     )
-    INTERRUPTED = 130, "Ctrl-C ended it."
-    BROKEN_PIPE = 141, "Who read its output stopped before the end, as `head` does."
+    INTERRUPTED = 130, "The command was interrupted with Ctrl-C."
+    BROKEN_PIPE = 141, "The reader of the output closed the pipe early, as `head` does."
 
     meaning: str
 

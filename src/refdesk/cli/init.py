@@ -18,9 +18,9 @@ from refdesk.config.template import render_template
 SERVER_NAME = "refdesk"
 
 NEXT_STEPS = """\
-Next: `refdesk add docs/` brings your documents in,
-      `refdesk serve` starts the desk, with its console at {console}, and
-      `refdesk install claude-code` sets a client up to use it."""
+Next: `refdesk add docs/` adds your documents,
+      `refdesk serve` starts the server, with its console at {console}, and
+      `refdesk install claude-code` configures a client to use it."""
 
 
 def init(arguments: SimpleNamespace) -> int:
@@ -70,7 +70,7 @@ def _print_summary(written: list[FileChange], conflicts: list[FileChange], argum
     for change in written:
         print(f"{'Changed' if change.before is not None else 'Wrote'} {change.path}")
     for change in conflicts:
-        print_message(f"{change.path} is there and says something else; --force writes over it, as shown above")
+        print_message(f"{change.path} exists and differs; --force overwrites it as shown above")
     if not conflicts and not arguments.dry_run:
         console = load_settings(arguments).own_url.removesuffix("/mcp") + "/console"
-        print(NEXT_STEPS.format(console=console) if written else "All of it is there already; nothing to do.")
+        print(NEXT_STEPS.format(console=console) if written else "Both files are up to date; nothing to do.")

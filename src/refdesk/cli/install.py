@@ -26,7 +26,7 @@ def install(arguments: SimpleNamespace) -> int:
     client, path = _resolve_client(arguments)
     target = resolve_target(arguments, load_settings(arguments))
     change = client.plan_install(path, arguments.name, target, is_shared=arguments.scope == "project")
-    code = _apply(change, arguments, f"{client.title} is set up to use {_describe_target(target)}")
+    code = _apply(change, arguments, f"{client.title} now {_describe_target(target)}")
     if code == ExitCode.OK and not arguments.json and not arguments.dry_run:
         _print_next_steps(client, target, arguments.scope)
     return code
@@ -40,7 +40,7 @@ def uninstall(arguments: SimpleNamespace) -> int:
         return _print_unchanged(
             path, f"{client.title} has no server named {arguments.name!r} in {path}", arguments.json
         )
-    return _apply(change, arguments, f"{client.title} does not use {arguments.name!r} any more")
+    return _apply(change, arguments, f"{client.title} no longer uses {arguments.name!r}")
 
 
 def _resolve_client(arguments: SimpleNamespace) -> tuple[ClientSetup, Path]:
@@ -53,23 +53,23 @@ def _resolve_client(arguments: SimpleNamespace) -> tuple[ClientSetup, Path]:
 def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:
     """Show the diff, ask for confirmation unless `--yes` is given, and write the change."""
     if change.is_empty:
-        return _print_unchanged(change.path, f"{change.path} says so already", arguments.json)
+        return _print_unchanged(change.path, f"{change.path} is up to date", arguments.json)
     if not arguments.json:
         print(*colour_diff(change.diff(), detect_style(sys.stdout)), sep="\n", flush=True)
     if not arguments.dry_run and not arguments.yes:
         if arguments.json or not sys.stdin.isatty():
             raise Misuse(
-                "nothing is written, as there is nobody to ask; give --yes to write it, or --dry-run to see it"
+                "nothing was written: confirmation needs a terminal; use --yes to write, or --dry-run to preview"
             )
         if not confirm(f"Write this to {sanitize(str(change.path))}?"):
-            print_message("nothing is written")
+            print_message("nothing was written")
             return ExitCode.FAILED
     backup = None if arguments.dry_run else change.write()
     if arguments.json:
         facts = {"file": str(change.path), "changed": not arguments.dry_run, "difference": change.diff()}
         print(json.dumps({**facts, "backup": str(backup) if backup else None}, indent=2, ensure_ascii=False))
     elif not arguments.dry_run:
-        backup_note = f" What was there is in {backup.name}." if backup else ""
+        backup_note = f" The previous version is in {backup.name}." if backup else ""
         print(f"{done}.{backup_note}")
     return ExitCode.OK
 
@@ -83,15 +83,15 @@ def _print_unchanged(path: Path, sentence: str, as_json: bool) -> int:
 
 
 def _describe_target(target: DeskTarget) -> str:
-    return f"the desk at {target.url}" if isinstance(target, Remote) else "a desk that it starts itself"
+    return f"uses Refdesk at {target.url}" if isinstance(target, Remote) else "starts Refdesk itself"
 
 
 def _print_next_steps(client: ClientSetup, target: DeskTarget, scope: str) -> None:
     if todo := client.next_steps.get(scope):
-        print(f"Then: {todo}.")
-    print(f"To see that it works: {client.check}.")
+        print(f"Next: {todo}.")
+    print(f"To verify: {client.check}.")
     if isinstance(target, Remote):
         if target.key_variable and not os.environ.get(target.key_variable):
             print_message(f"{target.key_variable} is not set here; start {client.title} with it set")
         if probe_desk(target.url) is None:
-            print_message(f"no desk answers at {target.url} yet; `refdesk serve` starts one")
+            print_message(f"no server answers at {target.url} yet; `refdesk serve` starts one")

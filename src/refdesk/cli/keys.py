@@ -49,7 +49,7 @@ def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
     if arguments.json:
         _print_json({"key": key, **entry})
         return 0
-    print_message(f"the key {entry['name']!r} of the user {entry['user']!r}; it is shown this once and kept nowhere")
+    print_message(f"API key {entry['name']!r} of user {entry['user']!r}; it is shown only once")
     print(key)
     return 0
 
@@ -59,7 +59,7 @@ def _revoke(ring: KeyRing, name: str, as_json: bool) -> int:
     if as_json:
         _print_json({"revoked": revoked})
     else:
-        print(f"The key {sanitize(revoked)!r} is revoked.")
+        print(f"Revoked key {sanitize(revoked)!r}.")
     return 0
 
 
@@ -86,7 +86,7 @@ def _format_time(moment: str | None) -> str:
 def _require_name(arguments: SimpleNamespace) -> str:
     name: str = (arguments.name or "").strip()
     if not name:
-        raise Misuse("missing: NAME")
+        raise Misuse("Missing argument 'NAME'.")
     return name
 
 

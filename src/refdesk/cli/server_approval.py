@@ -29,10 +29,10 @@ def approve(folder: Path, arguments: SimpleNamespace) -> int:
     if not arguments.yes and not _confirm(verb, len(held), arguments.json):
         if arguments.json:
             print(json.dumps({"held": [asdict(one) for one in held]}, indent=2))
-        print_message(f"nothing is changed; give --yes to {verb} what is shown")
+        print_message(f"nothing was changed; use --yes to {verb} these tools")
         return 1
     if waiting(pins, arguments.name, arguments.tool) != held:
-        print_message("what is held has changed meanwhile; look again")
+        print_message("the held tools have changed in the meantime; try again")
         return 1
     decided = decide(pins, arguments.name, arguments.tool, held, reject=arguments.reject)
     tools = [one.tool for one in decided]
@@ -60,7 +60,7 @@ def _confirm(verb: str, count: int, as_json: bool) -> bool:
 def _print(held: Sequence[Held]) -> None:
     style = detect_style(sys.stdout)
     for one in held:
-        what = "is new" if one.before is None else "is not what it was"
+        what = "is new" if one.before is None else "has changed"
         print(style.bold(visible(f"{one.server}: {one.tool} {what}")))
         for line in difference(one.before, one.after):
             print(f"  {line}")

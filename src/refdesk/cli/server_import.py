@@ -77,19 +77,19 @@ class _Importer:
     def _find_problem(self, name: str, read: ServerEntries) -> str:
         if read.faults:
             return "; ".join(f"{get_server_key(fault, name)}: {fault.text}".lstrip(": ") for fault in read.faults)
-        return "this is the desk itself" if is_this_desk(read.servers[name], self.config) else ""
+        return "this is Refdesk itself" if is_this_desk(read.servers[name], self.config) else ""
 
     def _find_conflict(self, name: str, written: Mapping[str, Any]) -> str:
         if name in self.config.mcpServers:
-            return "the configuration has a server of this name"
+            return "the configuration has a server with this name"
         if name in self.accepted:
             same = self.accepted[name] == written
-            return "the same as one that was imported" if same else "another of this name was imported"
+            return "identical to an imported server" if same else "another server with this name was imported"
         if name not in self.existing:
             return ""
         if self.existing[name] == written:
-            return "it is there already"
-        return "" if self.replace else "there is another server of this name; --replace takes this one"
+            return "already present"
+        return "" if self.replace else "another server has this name; --replace replaces it"
 
 
 def import_servers(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
@@ -101,9 +101,7 @@ def import_servers(file: ServersFile, config: Config, arguments: SimpleNamespace
         for outcome in _import_file(source, importer, arguments.only, is_explicit=bool(arguments.file))
     ]
     if not results:
-        raise CannotOpen(
-            "no servers were found in the files of other clients; name a file, or see `refdesk servers add`"
-        )
+        raise CannotOpen("no servers found in the files of other clients; name a file, or use `refdesk servers add`")
     if importer.accepted and not arguments.dry_run:
         file.add(importer.accepted, replace=arguments.replace)
     _print(results, arguments)
@@ -114,8 +112,8 @@ def _iter_files(arguments: SimpleNamespace) -> Iterator[ClientFile]:
     client = arguments.client
     if client is not None and client not in CLIENTS:
         nearest = nearest_name(client.lower(), CLIENTS)
-        hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(CLIENTS)}"
-        raise Misuse(f"--from: {client[:80]!r} is not known; {hint}")
+        hint = f"did you mean {nearest}?" if nearest else f"known clients: {', '.join(CLIENTS)}"
+        raise Misuse(f"--from: unknown client {client[:80]!r}; {hint}")
     if arguments.file:
         yield ClientFile(client or "file", Path(arguments.file))
         return

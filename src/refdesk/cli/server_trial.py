@@ -64,10 +64,10 @@ async def probe_server(name: str, server: McpServerConfig, version: str | None) 
             await connected.wait()
         seconds = time.monotonic() - started
         if connection.status.state != "Running":
-            raise ServerAway(connection.status.message or f"The server {name!r} cannot be connected to")
+            raise ServerAway(connection.status.message or f"Cannot connect to server {name!r}")
         return {"connect_seconds": round(seconds, 3), **await _describe_server(connection)}
     except TimeoutError:
-        raise ServerAway(f"The server {name!r} did not answer in time") from None
+        raise ServerAway(f"Server {name!r} did not answer in time") from None
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -82,7 +82,7 @@ def _signal_settled(connection: Connection, connected: asyncio.Event) -> None:
 async def _describe_server(connection: Connection) -> dict[str, Any]:
     greeting = connection.server_profile
     if greeting is None:
-        raise ServerAway(f"The server {connection.name!r} did not introduce itself")
+        raise ServerAway(f"Server {connection.name!r} did not complete the handshake")
     lists = {
         member: await connection.list_all(method, member) if greeting.has(member) else []
         for member, method in LISTS.items()
@@ -98,9 +98,7 @@ async def _describe_server(connection: Connection) -> dict[str, Any]:
 
 
 def _print(name: str, facts: Mapping[str, Any]) -> None:
-    who = (
-        " ".join(str(facts["server"].get(key, "")) for key in ("name", "version")).strip() or "a server without a name"
-    )
+    who = " ".join(str(facts["server"].get(key, "")) for key in ("name", "version")).strip() or "unnamed server"
     print(sanitize(f"{name}: {who}, connected in {facts['connect_seconds']:.3f} s over {facts['transport']}"))
     print(sanitize(f"  revision {facts['protocol_version']}, {', '.join(facts['capabilities']) or 'no capabilities'}"))
     print(f"  {facts['tools']} tools, {facts['prompts']} prompts, {facts['resources']} resources")

@@ -63,7 +63,7 @@ def require_server(file: ServersFile, config: Config, name: str) -> tuple[str, M
         raise InvalidArguments([Problem("NAME", "; ".join(map(str, faults)))])
     nearest = nearest_name(name, [*config.mcpServers, *stored.servers])
     hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
-    raise InvalidArguments([Problem("NAME", f"there is no server named {sanitize(name)[:80]!r}; {hint}")])
+    raise InvalidArguments([Problem("NAME", f"no server named {sanitize(name)[:80]!r}; {hint}")])
 
 
 # Changes
@@ -72,27 +72,25 @@ def require_server(file: ServersFile, config: Config, name: str) -> tuple[str, M
 def _add(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, entry = arguments.name, _build_entry(arguments)
     if name in config.mcpServers:
-        rule = f"a server of the configuration is named {name!r}; change it there, or choose another name"
+        rule = f"the configuration already has a server named {name!r}; change it there, or choose another name"
         raise InvalidArguments([Problem("NAME", rule)])
     server = usable(name, entry, os.environ)
     if is_this_desk(server, config):
-        raise InvalidArguments([Problem("NAME", "this is the desk itself, which cannot be behind itself")])
+        raise InvalidArguments([Problem("NAME", "this is Refdesk itself")])
     file.add({name: entry}, replace=arguments.replace)
     for key in _find_plain_secrets(entry):
         variable = re.sub(r"\W", "_", key).upper()
         print_message(
-            f"the value of {key} is kept in {file.path}, for your eyes only; '${{{variable}}}' would keep it out"
+            f"the value of {key} is stored in {file.path}, readable only by you; '${{{variable}}}' would keep it out"
         )
-    _print_result(
-        {"added": name, **_describe(name, server, "servers.json")}, f"The server {name!r} is added.", arguments.json
-    )
+    _print_result({"added": name, **_describe(name, server, "servers.json")}, f"Added server {name!r}.", arguments.json)
     return 0
 
 
 def _build_entry(arguments: SimpleNamespace) -> dict[str, Any]:
     """Build the server's entry for the servers file from the options."""
     if bool(arguments.command) == bool(arguments.url):
-        raise Misuse("URL: give either an address, or -- and a command")
+        raise Misuse("URL: give either a URL, or -- and a command")
     entry: dict[str, Any] = {"url": arguments.url}
     if arguments.command:
         program, *words = arguments.command
@@ -140,7 +138,7 @@ def _change(file: ServersFile, config: Config, arguments: SimpleNamespace) -> in
         file.remove(name)
     else:
         switch(file, config, os.environ, name, on=action == "enable")
-    _print_result({f"{action}d": name}, f"The server {sanitize(name)!r} is {action}d.", arguments.json)
+    _print_result({f"{action}d": name}, f"{action.capitalize()}d server {sanitize(name)!r}.", arguments.json)
     return 0
 
 
@@ -162,7 +160,7 @@ def _list(file: ServersFile, config: Config, as_json: bool) -> int:
         _print_json({"running": live is not None, "servers": facts, "problems": problems})
         return 1 if problems else 0
     if live is None:
-        print_message(f"no desk runs at {config.own_url}; this is what is configured")
+        print_message(f"no server runs at {config.own_url}; showing the configuration")
     print_table(HEADER, [_format_row(entry) for entry in facts])
     for problem in problems:
         print_message(problem)
@@ -206,9 +204,9 @@ def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
         _print_json({"name": name, "lines": lines})
         return 0
     if not lines and server.kind != "stdio":
-        print_message(f"{name!r} is reached over {server.kind}, so that there is no standard error to keep")
+        print_message(f"{name!r} uses {server.kind}, so it has no standard error")
     elif not lines:
-        print_message(f"{name!r} has written nothing yet")
+        print_message(f"{name!r} has not written anything yet")
     for line in lines:
         print(sanitize(line))
     return 0

@@ -25,7 +25,7 @@ GROUP_OR_OTHER_ACCESS = stat.S_IRWXG | stat.S_IRWXO
 DEFAULT_NAME = "refdesk"
 """Server name that `refdesk install` uses by default."""
 
-PORT_FIX = "choose another with --port or server.port, or stop what is there"
+PORT_FIX = "choose another with --port or server.port, or stop that program"
 
 
 def check_port(context: CheckContext) -> Sequence[Finding]:
@@ -33,13 +33,13 @@ def check_port(context: CheckContext) -> Sequence[Finding]:
     server, desk, url = context.config.server, context.desk, context.config.own_url
     if desk is not None and desk.is_refdesk:
         if desk.version != __version__:
-            text = f"Refdesk {desk.version} runs at {url}, and this is {__version__}"
-            return [warn(text, "start the server anew to have it run this version")]
+            text = f"Refdesk {desk.version} runs at {url}, but this is {__version__}"
+            return [warn(text, "restart the server to run this version")]
         return [ok(f"Refdesk {desk.version} runs at {url}"), *_check_components(desk.checks)]
     if desk is not None:
         return [fail(f"another program answers at {server.host}:{server.port}", PORT_FIX)]
     if server.port == 0:
-        return [ok("any free port is taken")]
+        return [ok("the server will use any free port")]
     return [_check_address(server.host, server.port)]
 
 
@@ -48,7 +48,7 @@ def _check_components(checks: dict[str, object]) -> Iterator[Finding]:
     for name, part in checks.items():
         if isinstance(part, dict) and part.get("state") not in ("ok", "closed", None) and name != "downstream":
             detail = f": {part['detail']}" if part.get("detail") else ""
-            yield warn(f"the running desk says that {name} is {part['state']}{detail}", "its log says more")
+            yield warn(f"the running server reports {name} as {part['state']}{detail}", "see its log")
 
 
 def _check_address(host: str, port: int) -> Finding:
@@ -59,8 +59,8 @@ def _check_address(host: str, port: int) -> Finding:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind(address)
     except OSError as error:
-        return fail(f"{host}:{port} cannot be listened on: {error.strerror or error}", PORT_FIX)
-    return ok(f"{host}:{port} is free; `refdesk serve` starts a desk there")
+        return fail(f"cannot listen on {host}:{port}: {error.strerror or error}", PORT_FIX)
+    return ok(f"{host}:{port} is free; `refdesk serve` starts the server there")
 
 
 def check_keys(context: CheckContext) -> Sequence[Finding]:
@@ -74,25 +74,27 @@ def _iter_key_findings(context: CheckContext) -> Iterator[Finding]:
     try:
         stored = file.read()
     except ConfigError as error:
-        yield from (fail(problem, "mend the file, or put back a copy of it") for problem in error.problems)
+        yield from (fail(problem, "fix the file, or restore a backup") for problem in error.problems)
         return
     count = len(stored) + len(config.auth.keys)
     if stored and file.path.stat().st_mode & GROUP_OR_OTHER_ACCESS:
-        yield warn(f"others on this machine may read {file.path}", f"chmod 600 {file.path}")
+        yield warn(f"other users on this machine can read {file.path}", f"chmod 600 {file.path}")
     if expired := [key.name for key in stored if key.is_over(datetime.now(UTC))]:
-        yield warn(f"expired: {', '.join(expired)}", "`refdesk keys revoke NAME` takes a key out, `make` makes another")
+        yield warn(f"expired: {', '.join(expired)}", "run `refdesk keys revoke NAME`, then `refdesk keys make NAME`")
     if config.auth.required:
         tokens = f", or an access token of {config.auth.oauth.issuer}" if config.auth.oauth.issuer else ""
-        yield ok(f"a key is required, and {_format_there_are(count)}{tokens}")
+        yield ok(f"a key is required; {_format_there_are(count)}{tokens}")
     elif not config.server.is_loopback:
-        yield warn("other machines may call without a key", "set MCP_AUTH_REQUIRED=true and `refdesk keys make NAME`")
+        yield warn(
+            "other machines can call without a key", "set MCP_AUTH_REQUIRED=true and run `refdesk keys make NAME`"
+        )
     elif count:
         yield warn(
             f"{_format_there_are(count)} {'key' if count == 1 else 'keys'}, but none is required",
             "set auth.required (MCP_AUTH_REQUIRED=true)",
         )
     else:
-        yield ok("no key is asked for, and only this machine can call")
+        yield ok("no key is required, and only this machine can call")
 
 
 def _format_there_are(count: int) -> str:
@@ -102,7 +104,7 @@ def _format_there_are(count: int) -> str:
 def check_clients(context: CheckContext) -> Sequence[Finding]:
     """Check the clients whose settings name this server."""
     found = [finding for file in _list_client_files(context) for finding in _check_client(file, context)]
-    return found or [ok("no client is set up yet; `refdesk install claude-code` sets one up")]
+    return found or [ok("no client is configured; `refdesk install claude-code` configures one")]
 
 
 def _list_client_files(context: CheckContext) -> Iterator[ClientFile]:
@@ -114,7 +116,7 @@ def _check_client(file: ClientFile, context: CheckContext) -> Iterator[Finding]:
     try:
         found = find_servers(file.path, context.cwd)
     except ConfigError as error:
-        yield from (warn(problem, f"mend it; {file.client} cannot read it either") for problem in error.problems)
+        yield from (warn(problem, f"fix it; {file.client} cannot read it either") for problem in error.problems)
         return
     for name, entry in (found.entries if found else {}).items():
         read = read_entries({name: entry}, context.environ, source="", folder=context.cwd)
@@ -131,7 +133,7 @@ def _check_client(file: ClientFile, context: CheckContext) -> Iterator[Finding]:
 def _suggest_reinstall(file: ClientFile, context: CheckContext) -> str:
     """Return the command that rewrites a client's entry."""
     scope = "" if find_project_folder(file.path, context.home) is None else " --scope project"
-    return f"`refdesk install {file.client}{scope}` sets it right"
+    return f"run `refdesk install {file.client}{scope}`"
 
 
 def _check_connection(file: ClientFile, name: str, server: McpServerConfig, context: CheckContext) -> Finding:
@@ -140,10 +142,10 @@ def _check_connection(file: ClientFile, name: str, server: McpServerConfig, cont
     fix = _suggest_reinstall(file, context)
     if server.command is not None:
         if shutil.which(server.command) is None:
-            return fail(f"{who} starts {server.command}, which is not there", fix)
-        return ok(f"{who} starts the desk itself")
+            return fail(f"{who} starts {server.command}, which does not exist", fix)
+        return ok(f"{who} starts Refdesk itself")
     if is_this_desk(server, context.config):
         return ok(f"{who} calls {server.where}")
     if urlsplit(server.where).hostname in ("127.0.0.1", "localhost", "::1"):
-        return warn(f"{who} calls {name!r} at {server.where}, and this desk is at {context.config.own_url}", fix)
-    return ok(f"{who} calls a desk elsewhere, {server.where}")
+        return warn(f"{who} calls {name!r} at {server.where}, but Refdesk is at {context.config.own_url}", fix)
+    return ok(f"{who} calls another Refdesk at {server.where}")

@@ -23,16 +23,16 @@ MAX_TENANTS = 20
 LOCKS = Path("/proc/locks")
 """Where Linux lists lock holders, so that no lock has to be taken to find out."""
 
-REINDEX_FIX = "`refdesk reindex` makes the indexes anew from what is stored"
+REINDEX_FIX = "run `refdesk reindex` to rebuild the indexes"
 
 
 def check_engine(context: CheckContext) -> Sequence[Finding]:
     """Check each tenant's documents."""
     if context.config.r2r.api_url is not None:
-        return [ok("documents are in R2R")]
+        return [ok("documents are stored in R2R")]
     folders = _list_tenants(context)
     if not folders:
-        return [ok("no documents of your own yet; `refdesk add FOLDER` brings some in")]
+        return [ok("no documents yet; `refdesk add FOLDER` adds some")]
     return [finding for folder in folders[:MAX_TENANTS] for finding in _check_tenant(folder)]
 
 
@@ -45,7 +45,7 @@ def _check_tenant(folder: Path) -> list[Finding]:
         with closing(_open_database(folder)) as database:
             return list(_check_database(folder, database))
     except sqlite3.Error as error:
-        mend = "put back a copy of the folder, or remove it and add the documents anew"
+        mend = "restore a backup of the folder, or remove it and add the documents again"
         return [fail(f"{folder / DATABASE} cannot be read: {error}", mend)]
 
 
@@ -57,12 +57,12 @@ def _check_database(folder: Path, database: sqlite3.Connection) -> Iterator[Find
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != SCHEMA_VERSION:
         text = f"{folder} was written by another version of Refdesk (schema {version}, this one reads {SCHEMA_VERSION})"
-        yield fail(text, "use another --data folder, or remove this one and add the documents anew")
+        yield fail(text, "use another --data folder, or remove this one and add the documents again")
         return
     if (folder / DATABASE).stat().st_size <= MAX_CHECKED_BYTES:
         found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            yield fail(f"{folder / DATABASE} is damaged: {found}", "put back a copy, or add the documents anew")
+            yield fail(f"{folder / DATABASE} is damaged: {found}", "restore a backup, or add the documents again")
             return
     tenant = str(database.execute("SELECT tenant FROM owner").fetchone()[0])
     yield from _count_documents(tenant, database)
@@ -74,13 +74,13 @@ def _count_documents(tenant: str, database: sqlite3.Connection) -> Iterator[Find
     collections = database.execute("SELECT count(*) FROM collections").fetchone()[0]
     total, failed = sum(counts.values()), counts.get("failed", 0)
     waiting = total - failed - counts.get("success", 0)
-    whose = "" if tenant == "default" else f" of the tenant {tenant!r}"
-    under_way = f", {waiting:,} of them on their way in" if waiting else ""
+    whose = "" if tenant == "default" else f" of tenant {tenant!r}"
+    under_way = f", {waiting:,} of them queued" if waiting else ""
     yield ok(f"{format_count(total, 'document')}{whose} in {format_count(collections, 'collection')}{under_way}")
     if failed:
         yield warn(
-            f"{format_count(failed, 'document')}{whose} could not be brought in",
-            "`refdesk documents --status failed` says why",
+            f"{format_count(failed, 'document')}{whose} failed to index",
+            "run `refdesk documents --status failed` for the reasons",
         )
 
 
@@ -92,8 +92,8 @@ def _check_indexes(folder: Path, tenant: str, last: int) -> Iterator[Finding]:
         return
     behind = [name for name, mark in zip(("words", "meaning"), marks, strict=True) if mark < last]
     if "words" in behind:
-        mend = "`refdesk serve`, or the next `refdesk add`, brings it up to date"
-        yield warn(f"the index of words lacks the latest changes of the tenant {tenant!r}", mend)
+        mend = "`refdesk serve` or the next `refdesk add` updates it"
+        yield warn(f"the full-text index of tenant {tenant!r} lacks the latest changes", mend)
 
 
 def check_locks(context: CheckContext) -> Sequence[Finding]:
@@ -102,7 +102,7 @@ def check_locks(context: CheckContext) -> Sequence[Finding]:
     try:
         holders = _parse_lock_holders(LOCKS.read_text())
     except OSError:
-        return [ok("this system does not tell who holds a lock")]
+        return [ok("this system does not report lock holders")]
     writers = {
         folder: holders.get((folder / "writer.lock").stat().st_ino)
         for folder in folders
@@ -113,14 +113,9 @@ def check_locks(context: CheckContext) -> Sequence[Finding]:
         return [ok(f"process {pid} writes {folder}") for folder, pid in busy.items()]
     waiting = sum(map(_count_waiting, folders))
     if waiting and context.config.r2r.api_url is None:
-        mend = "`refdesk serve`, or the next `refdesk add`, goes on with them"
-        return [
-            warn(
-                f"{format_count(waiting, 'document')} wait{'s' * (waiting == 1)} to be brought in, and nobody does",
-                mend,
-            )
-        ]
-    return [ok("nobody writes just now")]
+        text = f"{format_count(waiting, 'document')} queued, but no process is indexing"
+        return [warn(text, "`refdesk serve` or the next `refdesk add` continues with them")]
+    return [ok("no process is writing")]
 
 
 def _parse_lock_holders(text: str) -> dict[int, int]:

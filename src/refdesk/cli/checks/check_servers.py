@@ -30,9 +30,9 @@ async def check_servers(context: CheckContext) -> Sequence[Finding]:
     try:
         found = load_servers(context.config, context.environ)
     except ConfigError as error:
-        return [fail(problem, "`refdesk servers` lists them; correct it, or remove it") for problem in error.problems]
+        return [fail(problem, "`refdesk servers` lists them; fix or remove it") for problem in error.problems]
     if not found.servers:
-        return [ok("there are none; `refdesk servers add` puts one behind the desk")]
+        return [ok("no servers; `refdesk servers add` adds one")]
     # The findings already include what would be logged.
     logging.getLogger("refdesk").addHandler(logging.NullHandler())
     live, slots = _get_live_states(context), asyncio.Semaphore(MAX_CONCURRENT)
@@ -42,7 +42,7 @@ async def check_servers(context: CheckContext) -> Sequence[Finding]:
             return await _check_server(name, server, live.get(name), context)
 
     findings = await asyncio.gather(*(check(name, server) for name, server in found.servers.items()))
-    return [*findings, *(warn(one, "take it out, or rename it") for one in found.warnings)]
+    return [*findings, *(warn(one, "remove or rename it") for one in found.warnings)]
 
 
 def _get_live_states(context: CheckContext) -> Mapping[str, Any]:
@@ -53,21 +53,21 @@ def _get_live_states(context: CheckContext) -> Mapping[str, Any]:
 
 async def _check_server(name: str, server: McpServerConfig, live: Any, context: CheckContext) -> Finding:
     if not server.enabled:
-        return ok(f"{name}: switched off")
-    log = f"`refdesk servers logs {name}` shows what it wrote"
+        return ok(f"{name}: disabled")
+    log = f"`refdesk servers logs {name}` shows its output"
     if isinstance(live, dict):
         state, why = live.get("state"), f": {live['message']}" if live.get("message") else ""
-        text = f"{name}: {state}{why}, by the running desk"
+        text = f"{name}: {state}{why}, reported by the running server"
         return fail(text, log) if state == "Error" else ok(text)
     if server.command is not None and _find_program(server, context) is None:
-        return fail(f"{name}: there is no program {server.command!r}", "install it, or name it by its full path")
+        return fail(f"{name}: program {server.command!r} not found", "install it, or use its full path")
     try:
         async with asyncio.timeout(max(context.timeout - CLOSING_SECONDS, 1)):
             facts = await probe_server(name, server, context.config.downstream.protocol_version)
     except RefdeskError as error:
-        return fail(f"{name}: {error.detail}", f"`refdesk servers test {name}` tries it again")
+        return fail(f"{name}: {error.detail}", f"`refdesk servers test {name}` tries again")
     except TimeoutError:
-        return fail(f"{name}: did not answer in time", f"`refdesk servers test {name}` gives it longer")
+        return fail(f"{name}: timed out", f"`refdesk servers test {name}` waits longer")
     return ok(f"{name}: {facts['tools']} tools, connected in {facts['connect_seconds']:.1f} s")
 
 

@@ -45,21 +45,21 @@ def _is_installed(package: str) -> bool:
 def check_config(context: CheckContext) -> Sequence[Finding]:
     """Check whether a server could start with the configuration."""
     file = context.config_file
-    where = str(file) if file else "no configuration file, which is fine; `refdesk init` writes one"
+    where = str(file) if file else "no configuration file, which is optional; `refdesk init` writes one"
     if context.problems:
         failures = [fail(problem, _suggest_fix(file)) for problem in context.problems]
-        return [*failures, warn("the checks below are of the defaults", "mend the configuration, then look again")]
+        return [*failures, warn("the other checks use the defaults", "fix the configuration, then run this again")]
     try:
         require_support(context.config)
     except ConfigError as error:
-        return [fail(problem, "install what is missing, or switch it off") for problem in error.problems]
-    return [ok(where), *(warn(one, "take it out, or correct it") for one in context.config.warnings)]
+        return [fail(problem, "install what is missing, or disable it") for problem in error.problems]
+    return [ok(where), *(warn(one, "remove or correct it") for one in context.config.warnings)]
 
 
 def _suggest_fix(file: Path | None) -> str:
     if file is None:
-        return "mend the environment variables that it names"
-    return f"edit {file}" if file.exists() else "name one that is there; `refdesk init` writes one to begin with"
+        return "fix the environment variables that it names"
+    return f"edit {file}" if file.exists() else "name an existing file; `refdesk init` writes one to start from"
 
 
 def check_data(context: CheckContext) -> Sequence[Finding]:
@@ -70,25 +70,23 @@ def check_data(context: CheckContext) -> Sequence[Finding]:
 def _check_folder(folder: Path) -> Iterator[Finding]:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir():
-        yield fail(f"{existing} is no folder", "name another one with --data or REFDESK_DATA")
+        yield fail(f"{existing} is not a folder", "choose another one with --data or REFDESK_DATA")
         return
     if not os.access(existing, os.W_OK | os.X_OK):
         yield fail(
-            f"{existing} cannot be written to",
-            f"give yourself the right to write to {folder}, or name another folder with --data",
+            f"{existing} is not writable",
+            f"make {folder} writable, or choose another folder with --data",
         )
         return
     owner = existing.stat().st_uid
     if existing == folder and hasattr(os, "geteuid") and owner not in (os.geteuid(), 0):
-        yield warn(
-            f"{folder} belongs to user {owner}, not to you", f"run as that user, or: chown -R {os.geteuid()} {folder}"
-        )
+        yield warn(f"{folder} belongs to user {owner}", f"run as that user, or: chown -R {os.geteuid()} {folder}")
     free = shutil.disk_usage(existing).free
-    text = f"{folder}{'' if existing == folder else ', to be made when it is needed'}, {free / 1e9:,.1f} GB free"
+    text = f"{folder}{'' if existing == folder else ', created when needed'}, {free / 1e9:,.1f} GB free"
     if free < CRITICAL_SPACE:
-        yield fail(text, "make room on the disk; nothing more can be brought in")
+        yield fail(text, "free disk space; no more documents can be added")
     elif free < LOW_SPACE:
-        yield warn(text, "make room on the disk before you bring in much")
+        yield warn(text, "free disk space before you add more documents")
     else:
         yield ok(text)
 
@@ -98,8 +96,8 @@ def check_console(context: CheckContext) -> Sequence[Finding]:
     if not (PAGES / "index.html").is_file():
         return [
             fail(
-                "the pages of the console are not installed",
-                "install Refdesk anew: pip install --force-reinstall refdesk",
+                "the pages of the console are missing",
+                "reinstall Refdesk: pip install --force-reinstall refdesk",
             )
         ]
     where = context.config.own_url.removesuffix("/mcp") + "/console"

@@ -21,13 +21,13 @@ async def check_embedding(context: CheckContext) -> Sequence[Finding]:
     """Check that a text can be embedded."""
     settings = context.config.embedding
     if context.config.r2r.api_url is not None:
-        return [ok("not needed: R2R embeds by its own model")]
+        return [ok("not needed: R2R uses its own model")]
     if settings.source == "none":
-        return [ok("switched off: search is by words alone")]
+        return [ok("disabled: search is full-text only")]
     mend = {
-        "builtin": "install Refdesk anew, or set embedding.source to none to search by words alone",
-        "onnx": "see embedding.model_path, which needs model.onnx and vocab.txt",
-        "endpoint": "see embedding.api_url, embedding.api_key and embedding.api_model",
+        "builtin": "reinstall Refdesk, or set embedding.source to none for full-text search only",
+        "onnx": "check embedding.model_path, which needs model.onnx and vocab.txt",
+        "endpoint": "check embedding.api_url, embedding.api_key and embedding.api_model",
     }[settings.source]
     try:
         async with open_embedder(settings) as embedder:
@@ -35,7 +35,7 @@ async def check_embedding(context: CheckContext) -> Sequence[Finding]:
             vector = await embedder.embed_query(SENTENCE)
     except (RefdeskError, OSError, ImportError) as error:
         return [fail(f"the embedding model does not work: {error}", mend)]
-    return [ok(f"{embedder.name} gives vectors of {len(vector)} numbers")]
+    return [ok(f"{embedder.name} works, with {len(vector)} dimensions")]
 
 
 async def check_cache(context: CheckContext) -> Sequence[Finding]:
@@ -50,7 +50,7 @@ async def check_cache(context: CheckContext) -> Sequence[Finding]:
         if not link.is_away:
             return [ok(f"Redis answers at {settings.redis.url}")]
     why = f": {reasons[0].removeprefix('Redis does not answer: ')}" if reasons and reasons[0] else ""
-    mend = "start Redis, or correct cache.redis.url; until then each process has a cache of its own"
+    mend = "start Redis, or correct cache.redis.url; until then each process has its own cache"
     return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", mend)]
 
 
@@ -58,7 +58,7 @@ async def check_r2r(context: CheckContext) -> Sequence[Finding]:
     """Check that R2R responds and accepts the account."""
     settings = context.config.r2r
     if settings.api_url is None:
-        return [ok("not used: documents are kept here")]
+        return [ok("not used: documents are stored locally")]
     from refdesk.engines.r2r.client import open_client
     from refdesk.resilience.dependency import SERVICE, Dependency
 
@@ -68,15 +68,15 @@ async def check_r2r(context: CheckContext) -> Sequence[Finding]:
             await client.check()
             collections = await client.collections()
     except RefdeskError as error:
-        return [fail(error.detail, "see r2r.api_url and the account in r2r.email and r2r.password, or r2r.api_key")]
-    return [ok(f"R2R answers at {settings.api_url} and lets the account in; it sees {len(collections):,} collections")]
+        return [fail(error.detail, "check r2r.api_url and the account in r2r.email and r2r.password, or r2r.api_key")]
+    return [ok(f"R2R answers at {settings.api_url}; the account has {len(collections):,} collections")]
 
 
 async def check_answers(context: CheckContext) -> Sequence[Finding]:
     """Check that the chat API responds and accepts the key. No tokens are generated, so it costs nothing."""
     settings = context.config.answers
     if settings.api_url is None:
-        return [ok("no model is set: `ask` quotes the sentences that answer")]
+        return [ok("no model is set: `refdesk ask` quotes the documents")]
     url = httpx2.URL(settings.api_url.get_secret_value())
     headers = {"Authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
     trust = await asyncio.to_thread(httpx2.create_ssl_context)
@@ -85,16 +85,16 @@ async def check_answers(context: CheckContext) -> Sequence[Finding]:
             answer = await client.get(url.copy_with(path=url.path.rstrip("/") + "/models"), headers=headers)
     except httpx2.HTTPError as error:
         why = str(error) or type(error).__name__
-        return [fail(f"nobody answers at {settings.api_url}: {why}", "start the service, or correct answers.api_url")]
+        return [fail(f"no answer from {settings.api_url}: {why}", "start the service, or correct answers.api_url")]
     return [_check_models(settings, answer)]
 
 
 def _check_models(settings: AnswersConfig, answer: httpx2.Response) -> Finding:
     if answer.status_code in (401, 403):
-        return fail(f"{settings.api_url} refuses the key (HTTP {answer.status_code})", "see answers.api_key")
+        return fail(f"{settings.api_url} rejects the key (HTTP {answer.status_code})", "check answers.api_key")
     if not answer.is_success:
         text = f"{settings.api_url} answers, but does not list its models (HTTP {answer.status_code})"
-        return warn(text, "try `refdesk ask`; not every such API has a list")
+        return warn(text, "try `refdesk ask`; some APIs have no model list")
     try:
         names = [str(one["id"]) for one in answer.json()["data"]]
     except (ValueError, KeyError, TypeError):
@@ -102,5 +102,5 @@ def _check_models(settings: AnswersConfig, answer: httpx2.Response) -> Finding:
     if settings.model in names:
         return ok(f"{settings.api_url} offers {settings.model}")
     return warn(
-        f"{settings.api_url} does not list {settings.model}", f"set answers.model; there are {', '.join(names[:5])}"
+        f"{settings.api_url} does not list {settings.model}", f"set answers.model to one of {', '.join(names[:5])}"
     )

@@ -53,11 +53,11 @@ class FileChange:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if read_text(self.path) != self.before:
-                raise CannotOpen(f"{self.path} has changed meanwhile; look again.")
+                raise CannotOpen(f"{self.path} has changed in the meantime. Try again.")
             mode = _get_mode(self.path, SHARED_MODE if self.is_shared else PRIVATE_MODE)
             if not mode & stat.S_IWUSR:
                 # Replacing it would work, but the owner or a program that writes it made it read-only on purpose.
-                raise CannotOpen(f"{self.path} is read-only and left as it is.")
+                raise CannotOpen(f"{self.path} is read-only and was not changed.")
             backup = self._back_up()
             replace_text(self.path, self.after)
             os.chmod(self.path, mode)

@@ -80,7 +80,7 @@ class ClientSetup:
             return edit_keeping_line_endings(text, lambda plain: edit(plain, (self.section, name), entry))
         except EditError as error:
             raise CannotOpen(
-                f"{path} is left as it is: {error}. {self._describe_manual_edit(path, name, entry)}"
+                f"{path} was not changed: {error}. {self._describe_manual_edit(path, name, entry)}"
             ) from None
 
     @staticmethod
@@ -94,9 +94,9 @@ class ClientSetup:
     def _describe_manual_edit(self, path: Path, name: str, entry: Mapping[str, Any] | None) -> str:
         """Return instructions for making the edit by hand."""
         if entry is None:
-            return f"Take {name!r} out of {self.section} by hand."
+            return f"Remove {name!r} from {self.section} by hand."
         edit = self._edit_toml if path.suffix == ".toml" else self._edit_json
-        return "\n".join(["Put this into it by hand:", *edit("", (self.section, name), entry).splitlines()])
+        return "\n".join(["Add this by hand:", *edit("", (self.section, name), entry).splitlines()])
 
 
 def _build_claude_code(target: DeskTarget) -> dict[str, Any]:
@@ -188,7 +188,7 @@ CLIENTS = {
             "mcp_servers",
             _build_codex,
             "`codex mcp list` shows it",
-            {"project": "Codex reads it only in a project that you have told it to trust"},
+            {"project": "Codex reads it only in trusted projects"},
         ),
         ClientSetup(
             "gemini",
@@ -197,7 +197,7 @@ CLIENTS = {
             "mcpServers",
             _build_gemini,
             "`gemini mcp list` shows it as connected",
-            {"user": "Gemini CLI connects only in folders that you have told it to trust"},
+            {"user": "Gemini CLI connects only in trusted folders"},
         ),
     )
 }

@@ -22,7 +22,7 @@ def resolve_target(arguments: SimpleNamespace, config: Config) -> DeskTarget:
     """Return the target that the options select; raise Misuse if no client could use it."""
     if arguments.stdio:
         if arguments.key_env:
-            raise Misuse("--key-env: a desk that the client starts itself asks for no key; leave it out")
+            raise Misuse("--key-env: cannot be used with --stdio, which needs no key")
         return Local((*find_program(), "serve", "--stdio", *_build_path_options(arguments)))
     return Remote(_check_url(arguments.url or config.own_url), _check_variable(arguments.key_env))
 
@@ -49,13 +49,13 @@ def _check_url(url: str) -> str:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise Misuse(f"--url: {url!r} is no address such as http://127.0.0.1:8001/mcp")
+        raise Misuse(f"--url: {url!r} is not a URL such as http://127.0.0.1:8001/mcp")
     if parts.username or parts.password:
-        raise Misuse("--url: leave out the user and password, which would be written down; see --key-env")
+        raise Misuse("--url: must not contain a user or password, which would be stored; use --key-env")
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/mcp"
 
 
 def _check_variable(name: str | None) -> str | None:
     if name is not None and not _VARIABLE.fullmatch(name):
-        raise Misuse("--key-env: this is no name of an environment variable; give its name, not the key")
+        raise Misuse("--key-env: not the name of an environment variable; give its name, not the key")
     return name

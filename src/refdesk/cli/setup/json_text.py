@@ -67,9 +67,9 @@ def _parse(text: str) -> Any:
     except ValueError as error:
         raise EditError(str(error)) from None
     if not isinstance(found, dict):
-        raise EditError("it holds no object")
+        raise EditError("it is not a JSON object")
     if duplicate := next(jsonc.find_duplicate_keys(found), None):
-        raise EditError(f"{duplicate[:100]} is given twice")
+        raise EditError(f"{duplicate[:100]} appears twice")
     return found
 
 
@@ -78,7 +78,7 @@ def _set_value(document: dict[str, Any], path: Sequence[str], value: Any) -> dic
         return {**document, path[0]: value}
     inner = document.get(path[0], {})
     if not isinstance(inner, dict):
-        raise EditError(f"{path[0]} is no object")
+        raise EditError(f"{path[0]} is not an object")
     return {**document, path[0]: _set_value(inner, path[1:], value)}
 
 
@@ -94,7 +94,7 @@ def _verify(text: str, expected: Any) -> str:
     except ValueError:
         is_right = False
     if not is_right:
-        raise EditError("it is laid out in a way that cannot be changed safely")
+        raise EditError("its layout cannot be edited safely")
     return text
 
 
@@ -117,7 +117,7 @@ def _iter_members(text: str, start: int) -> Iterator[_Member]:
     while text[at] != "}":
         name = _STRING.match(text, at)
         if name is None:
-            raise EditError("it is laid out in a way that cannot be changed safely")
+            raise EditError("its layout cannot be edited safely")
         value = _skip(text, _skip(text, name.end()) + 1)
         end = _find_end(text, value)
         yield _Member(json.loads(name[0], strict=False), at, value, end)
