@@ -126,7 +126,7 @@ async def test_documents_and_collections_are_taken_away(server: RunningServer) -
     assert gone == {"deleted": [first], "missing": ["animals/nothing"]}
     assert await act(server, "delete_collection", key="k-acme", id="animals") == {"deleted": "animals"}
     assert (await act(server, "documents", key="k-acme"))["total"] == 0
-    assert "There is no collection 'animals'" in await get_refusal(
+    assert "No such collection: 'animals'" in await get_refusal(
         server, "delete_collection", 404, key="k-acme", id="animals"
     )
     assert "comes with Refdesk" in await get_refusal(server, "delete_collection", 400, key="k-acme", id="refdesk")

@@ -79,7 +79,7 @@ class ConsoleDocuments:
         """Return the collection of a name, creating it if needed."""
         params = NewCollectionParams.of(call)
         if params.name.casefold() == RESERVED_NAME:
-            raise InvalidArguments([Problem("name", f"{params.name!r} stands for every collection; choose another")])
+            raise InvalidArguments([Problem("name", f"{params.name!r} means all collections; choose another name")])
         info = await self._engine.create_collection(
             call.caller.tenant, params.name, description=params.description, version=params.version
         )
@@ -89,9 +89,9 @@ class ConsoleDocuments:
         """Delete a collection and its documents."""
         params, tenant = IdParams.of(call), call.caller.tenant
         if params.id in list_shared_ids(self._engine, tenant):
-            raise InvalidArguments([Problem("id", f"{params.id!r} comes with Refdesk and cannot be taken away")])
+            raise InvalidArguments([Problem("id", f"{params.id!r} comes with Refdesk and can't be deleted")])
         if not await self._engine.delete_collection(tenant, params.id):
-            raise DocumentNotFound(f"There is no collection {shortened(params.id)!r}; it may be gone already.")
+            raise DocumentNotFound(f"No such collection: {shortened(params.id)!r}. It may have been deleted.")
         return {"deleted": params.id}
 
     async def delete_documents(self, call: Call) -> dict[str, Any]:
@@ -174,4 +174,4 @@ def _get_web_source(document: DocumentInfo | DocumentStatus) -> str:
 
 
 def _build_not_found(id: str) -> DocumentNotFound:
-    return DocumentNotFound(f"There is no document {shortened(id)!r} that can be read; it may have been taken away.")
+    return DocumentNotFound(f"No such document: {shortened(id)!r}. It may have been deleted.")

@@ -64,10 +64,10 @@ class Feed:
         """Subscribe a caller to change events for the duration of the block."""
         key = caller.tenant, caller.user
         if len(self._subscriptions) >= MAX_STREAMS:
-            raise Overloaded("Too many look at the console at once; try again in a moment", retry_after=5.0)
+            raise Overloaded("Too many open console pages. Try again in 5 s.", retry_after=5.0)
         if self._streams_by_caller[key] >= MAX_STREAMS_PER_CALLER:
             raise RateLimited(
-                f"At most {MAX_STREAMS_PER_CALLER} pages of one caller are told of changes", retry_after=5.0
+                f"At most {MAX_STREAMS_PER_CALLER} console pages per caller receive live updates.", retry_after=5.0
             )
         subscription = FeedSubscription(caller, self._engine, self._servers, self._activity, self._rights)
         self._subscriptions.add(subscription)

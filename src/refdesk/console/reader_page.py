@@ -102,7 +102,7 @@ def _resolve_range(packed: PackedDocument, params: ReadParams, sections: Sequenc
 def _resolve_page(packed: PackedDocument, page: int) -> BlockRange:
     start = packed.page_start(page)
     if start is None:
-        raise InvalidArguments([Problem("page", f"there are {packed.about.pages} pages")])
+        raise InvalidArguments([Problem("page", f"the document has {packed.about.pages} pages")])
     return BlockRange(start, packed.page_start(page + 1))
 
 
@@ -147,7 +147,7 @@ def _find_page(packed: PackedDocument, position: int) -> int:
 def _describe_missing_section(id: str, sections: Sequence[Section]) -> str:
     nearest = nearest_name(id, [section.id for section in sections[:1000]])
     hint = f"; did you mean {nearest!r}?" if nearest else ""
-    return f"there is no section {shortened(id)!r}{hint}"
+    return f"no section {shortened(id)!r}{hint}"
 
 
 # Chunks
@@ -160,7 +160,7 @@ def _resolve_chunk(packed: PackedDocument, params: ReadParams, sections: Sequenc
     chunks = packed.window(anchor, params.before, params.after)
     chunk = next((each for each in chunks or () if each.id == anchor), None)
     if not chunks or chunk is None:
-        raise DocumentNotFound(f"The document has no chunk {shortened(params.chunk)!r}; it may have changed since.")
+        raise DocumentNotFound(f"The document has no chunk {shortened(params.chunk)!r}. It may have changed.")
     positions_by_chunk = {each.id: _locate_chunk(packed, each, sections) for each in chunks}
     hits = positions_by_chunk[chunk.id]
     found = [position for positions in positions_by_chunk.values() for position in positions]

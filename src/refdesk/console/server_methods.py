@@ -110,7 +110,7 @@ class Servers:
         pins = self._fleet.pins
         pending = waiting(pins, params.name, params.tool)
         if params.sha256 is not None and any(held.sha256 != params.sha256 for held in pending):
-            raise InvalidArguments([Problem("sha256", "the tool is another by now; look again")])
+            raise InvalidArguments([Problem("sha256", "the tool has changed since it was shown; reload the page")])
         decide(pins, params.name, params.tool, pending, reject=params.reject)
 
     def _list_visible(self, caller: Caller) -> dict[str, McpServerConfig]:
@@ -124,7 +124,7 @@ class Servers:
         if name not in visible:
             nearest = nearest_name(name, list(visible))
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise InvalidArguments([Problem("name", f"there is no server named {shortened(name)!r}{hint}")])
+            raise InvalidArguments([Problem("name", f"no server named {shortened(name)!r}{hint}")])
         return visible[name]
 
     async def _serialize_changed(self, name: str, caller: Caller) -> dict[str, Any]:
