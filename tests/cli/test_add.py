@@ -14,12 +14,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from anyio import to_thread
 
 from refdesk.cli import main
 from refdesk.cli.sources import parse_metadata
 from tests import forked
-from tests.processes import BY_WORDS, Ended, environment, started_server
-from tests.processes import run as run_program
+from tests.processes import BY_WORDS, environment, started_server
 
 
 @pytest.fixture
@@ -151,11 +151,11 @@ def test_what_cannot_be_looked_at_is_not_removed(run: Callable[..., Any], tmp_pa
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_server_brings_in_what_the_command_queues(tmp_path: Path) -> None:
+async def test_a_server_brings_in_what_the_command_queues(run: Callable[..., Any], tmp_path: Path) -> None:
     folder(tmp_path, tea="# Tea\n\nSteep oolong.")
     async with started_server(tmp_path) as server:
-        done = await refdesk(tmp_path, "add", "handbook", "--json")
-        assert json.loads(done.out)["new"] == ["handbook/tea.md"], done.err
+        done = await to_thread.run_sync(run, "add", "handbook")
+        assert done["new"] == ["handbook/tea.md"]
         async with httpx2.AsyncClient() as http:
             asked = {"query": "oolong", "collection_id": "handbook"}
             found = (await http.post(f"{server.url}/api/tools/r2r_search", json=asked)).json()
@@ -183,11 +183,6 @@ async def test_a_watched_folder_is_kept_in_step_until_the_command_is_interrupted
         if process.returncode is None:
             process.kill()
             await process.wait()
-
-
-async def refdesk(folder: Path, *arguments: str) -> Ended:
-    env = environment(folder, REFDESK_DATA=str(folder / "data"), **BY_WORDS)
-    return await run_program(*forked.refdesk(), *arguments, cwd=folder, env=env, seconds=60)
 
 
 def test_metadata_are_what_they_look_like() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pty
 import subprocess
 import sys
@@ -24,7 +23,6 @@ from refdesk.errors import EngineError
 from refdesk.recipes import names
 from reference_pages import PAGES as WRITTEN
 from reference_pages import render_exit_codes_page
-from tests import forked
 from tests.processes import REFDESK, environment
 
 Captured = pytest.CaptureFixture[str]
@@ -185,7 +183,7 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_an_output_that_the_caller_closed_is_no_fault(closed: str, tmp_path: Path) -> None:
-    line = f"{' '.join(REFDESK)} recipes {closed}"
+    line = f"{' '.join(REFDESK)} completion bash {closed}"
     ended = subprocess.run(["/bin/sh", "-c", line], capture_output=True, env=environment(tmp_path), timeout=60)
     assert (ended.returncode, ended.stderr) == (ExitCode.OK, b"")
 
@@ -223,24 +221,18 @@ def test_ctrl_c_ends_a_command_without_a_traceback(
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_is_shown_colours(tmp_path: Path) -> None:
+def test_a_terminal_is_shown_colours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, terminal = pty.openpty()
-    command = [*forked.refdesk(), "doctor", "--only", "python", "--data", str(tmp_path)]
-    try:
-        subprocess.run(command, stdout=terminal, env=environment(tmp_path), timeout=100, check=True)
-        shown = os.read(leader, 65536).decode()
-    finally:
-        os.close(terminal)
-        os.close(leader)
-    assert "\x1b[32mok" in shown
+    with open(leader, "rb", buffering=0) as shown, open(terminal, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert main(["doctor", "--only", "python", "--data", str(tmp_path)]) == ExitCode.OK
+        assert b"\x1b[32mok" in shown.read(65536)
 
 
-def test_a_page_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
-    narrow = environment(tmp_path, COLUMNS="50")
-    shown = subprocess.run(
-        [*forked.refdesk(), "add", "--help"], env=narrow, capture_output=True, text=True, timeout=60, check=True
-    )
-    options = shown.stdout.partition("Examples:")[0]
+def test_a_page_wider_than_the_terminal_is_folded(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert main(["add", "--help"]) == ExitCode.OK
+    options = capsys.readouterr().out.partition("Examples:")[0]
     assert max(map(len, options.splitlines())) <= 50
 
 

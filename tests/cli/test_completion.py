@@ -11,7 +11,7 @@ import pytest
 
 from refdesk.cli import main
 from refdesk.cli.completion import list_completions
-from tests import forked
+from tests.processes import REFDESK
 from tests.programs import find_program
 
 
@@ -91,7 +91,7 @@ def shell(name: str, script: str, desk: Path) -> str:
     path = find_program(name)
     (desk / "bin").mkdir()
     program = desk / "bin" / "refdesk"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(forked.refdesk())} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {" ".join(REFDESK)} "$@"\n')
     program.chmod(0o755)
     env = {**os.environ, "PATH": f"{desk / 'bin'}:{os.environ['PATH']}", "HOME": str(desk)}
     ended = subprocess.run([path, "-c", script], cwd=desk, env=env, capture_output=True, text=True, timeout=100)

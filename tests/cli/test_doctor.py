@@ -20,15 +20,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from refdesk.cli import doctor, main
 from refdesk.cli.checks.check_names import CHECKS
 from refdesk.cli.checks.installation import EXTRAS
 from refdesk.cli.doctor import LOCAL_CHECKS, REMOTE_CHECKS
 from refdesk.version import __version__
-from tests import forked
-from tests.processes import environment, started_server
-from tests.processes import run as run_program
+from tests.processes import started_server
 
 Examine = Callable[..., dict[str, list[tuple[str, str]]]]
 ROOT = Path(__file__).parents[2]
@@ -254,15 +253,13 @@ def test_a_client_that_calls_another_place_is_pointed_out(examine: Examine, tmp_
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_desk_that_runs_is_known_and_not_disturbed(tmp_path: Path) -> None:
+async def test_a_desk_that_runs_is_known_and_not_disturbed(
+    examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with started_server(tmp_path) as server:
-        port = server.url.rpartition(":")[2]
-        env = environment(tmp_path, MCP_SERVER_PORT=port, REFDESK__EMBEDDING__SOURCE="none")
-        ended = await run_program(
-            *forked.refdesk(), "doctor", "--data", str(tmp_path / "data"), cwd=tmp_path, env=env, seconds=100
-        )
-        assert f"Refdesk {__version__} runs at {server.url}/mcp" in ended.out
-        assert f"at {server.url}/console\n" in ended.out
-        assert ended.code == 0, ended.out
+        monkeypatch.setenv("MCP_SERVER_PORT", server.url.rpartition(":")[2])
+        found = await to_thread.run_sync(examine)
+        assert found["port"] == [("ok", f"Refdesk {__version__} runs at {server.url}/mcp")]
+        assert found["console"] == [("ok", f"at {server.url}/console")]
         await server.stop()
     assert server.complaints() == []

@@ -15,9 +15,7 @@ import pytest
 from refdesk.calls import Caller
 from refdesk.cli import main
 from refdesk.policy.keys import KeyFile, Keys, digest
-from tests import forked
-from tests.processes import environment, started_process
-from tests.processes import run as run_program
+from tests.processes import started_process
 from tests.waiting import eventually
 
 Run = Callable[..., Any]
@@ -158,17 +156,18 @@ def test_a_broken_file_is_named_and_not_written_over(run: Run, tmp_path: Path) -
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(tmp_path: Path) -> None:
+async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Two processes that serve, and a third that makes the key."""
     folder, file = tmp_path / "data", KeyFile(tmp_path / "data" / "keys.json")
-    command = (*forked.refdesk(), "keys", "make", "first", "--data", str(folder))
-    made = await run_program(*command, cwd=tmp_path, env=environment(tmp_path), seconds=60)
-    assert made.code == 0, made.err
+    assert main(["keys", "make", "first", "--data", str(folder)]) == 0
+    key = capsys.readouterr().out.strip()
     async with (
         started_process(tmp_path, "--workers", "2", MCP_AUTH_REQUIRED="true") as server,
         httpx2.AsyncClient(base_url=server.url, verify=False, timeout=30) as http,
     ):
-        headers = {"x-api-key": made.out.strip(), "connection": "close"}
+        headers = {"x-api-key": key, "connection": "close"}
 
         async def statuses() -> set[int]:
             """Over connections of their own, so that both processes are asked."""

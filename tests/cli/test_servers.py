@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
+from anyio import to_thread
 
 from refdesk.cli import main
 from refdesk.downstream.files.servers_file import ServerLog, ServersFile
 from refdesk.downstream.fleet.pins import Pins
-from tests import forked
-from tests.processes import environment, started_server
-from tests.processes import run as run_program
+from tests.processes import started_server
 from tests.waiting import eventually
 
 SECRET = "hunter2hunter2"
@@ -433,18 +432,20 @@ def test_the_check_reads_the_desks_own_file_too_and_shows_no_secret(
 
 @pytest.mark.anyio
 @pytest.mark.slow
-async def test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file(tmp_path: Path) -> None:
-    """Real processes: the desk, the command, and the server behind."""
+async def test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real processes: the desk, and the server behind."""
     async with started_server(tmp_path) as server:
-        env = environment(tmp_path, MCP_SERVER_PORT=str(urlsplit(server.url).port))
+        monkeypatch.setenv("MCP_SERVER_PORT", str(urlsplit(server.url).port))
 
         async def command(*words: str) -> Any:
             options = ("--data", str(tmp_path / "data"), "--json")
-            line = (*forked.refdesk(), "servers", words[0], *options, *words[1:])
-            ended = await run_program(*line, cwd=tmp_path, env=env, seconds=60)
-            assert ended.code == 0, ended.err
-            assert SECRET not in ended.out + ended.err
-            return json.loads(ended.out)
+            code = await to_thread.run_sync(main, ["servers", words[0], *options, *words[1:]])
+            out, err = capsys.readouterr()
+            assert code == 0, err
+            assert SECRET not in out + err
+            return json.loads(out)
 
         async def state() -> str:
             (found,) = (await command("list"))["servers"]
