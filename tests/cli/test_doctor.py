@@ -56,7 +56,7 @@ def examine(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         told = json.loads(capsys.readouterr().out)
         assert ended == code, told
         assert told["ok"] == (code == 0)
-        assert all(one["mend"] for one in told["findings"] if one["state"] != "ok")
+        assert all(one["fix"] for one in told["findings"] if one["state"] != "ok")
         found: dict[str, list[tuple[str, str]]] = {}
         for one in told["findings"]:
             found.setdefault(one["check"], []).append((one["state"], one["text"]))

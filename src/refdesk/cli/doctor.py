@@ -115,8 +115,8 @@ def _print_findings(found: Mapping[str, Sequence[Finding]], counts: Counter[str]
     for name, findings in found.items():
         for finding in findings:
             print(f"{marks[finding.state]}  {name:<{width}}  {sanitize(finding.text)}")
-            if finding.mend:
-                print(f"{'':{6 + width}}  {style.faint(sanitize(f'→ {finding.mend}'))}")
+            if finding.fix:
+                print(f"{'':{6 + width}}  {style.faint(sanitize(f'→ {finding.fix}'))}")
     faults = {"fail": "problem", "warn": "warning"}
     parts = [f"{counts[state]} {word}{'s' * (counts[state] > 1)}" for state, word in faults.items() if counts[state]]
     print(style.bold(f"{' and '.join(parts)}." if parts else "No problems found."))

@@ -45,8 +45,8 @@ def _check_tenant(folder: Path) -> list[Finding]:
         with closing(_open_database(folder)) as database:
             return list(_check_database(folder, database))
     except sqlite3.Error as error:
-        mend = "restore a backup of the folder, or remove it and add the documents again"
-        return [fail(f"{folder / DATABASE} cannot be read: {error}", mend)]
+        fix = "restore a backup of the folder, or remove it and add the documents again"
+        return [fail(f"{folder / DATABASE} cannot be read: {error}", fix)]
 
 
 def _open_database(folder: Path) -> sqlite3.Connection:
@@ -92,8 +92,8 @@ def _check_indexes(folder: Path, tenant: str, last: int) -> Iterator[Finding]:
         return
     behind = [name for name, mark in zip(("words", "meaning"), marks, strict=True) if mark < last]
     if "words" in behind:
-        mend = "`refdesk serve` or the next `refdesk add` updates it"
-        yield warn(f"the full-text index of tenant {tenant!r} lacks the latest changes", mend)
+        fix = "`refdesk serve` or the next `refdesk add` updates it"
+        yield warn(f"the full-text index of tenant {tenant!r} lacks the latest changes", fix)
 
 
 def check_locks(context: CheckContext) -> Sequence[Finding]:

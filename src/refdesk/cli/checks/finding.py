@@ -19,7 +19,7 @@ class Finding:
 
     state: State
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
 def ok(text: str) -> Finding:
@@ -27,14 +27,14 @@ def ok(text: str) -> Finding:
     return Finding("ok", text)
 
 
-def warn(text: str, mend: str) -> Finding:
+def warn(text: str, fix: str) -> Finding:
     """Return a finding for what works but needs attention."""
-    return Finding("warn", text, mend)
+    return Finding("warn", text, fix)
 
 
-def fail(text: str, mend: str) -> Finding:
+def fail(text: str, fix: str) -> Finding:
     """Return a finding for what doesn't work."""
-    return Finding("fail", text, mend)
+    return Finding("fail", text, fix)
 
 
 def format_count(number: int, thing: str) -> str:

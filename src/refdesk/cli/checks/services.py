@@ -24,7 +24,7 @@ async def check_embedding(context: CheckContext) -> Sequence[Finding]:
         return [ok("not needed: R2R uses its own model")]
     if settings.source == "none":
         return [ok("disabled: search is full-text only")]
-    mend = {
+    fix = {
         "builtin": "reinstall Refdesk, or set embedding.source to none for full-text search only",
         "onnx": "check embedding.model_path, which needs model.onnx and vocab.txt",
         "endpoint": "check embedding.api_url, embedding.api_key and embedding.api_model",
@@ -34,7 +34,7 @@ async def check_embedding(context: CheckContext) -> Sequence[Finding]:
             assert embedder is not None
             vector = await embedder.embed_query(SENTENCE)
     except (RefdeskError, OSError, ImportError) as error:
-        return [fail(f"the embedding model does not work: {error}", mend)]
+        return [fail(f"the embedding model does not work: {error}", fix)]
     return [ok(f"{embedder.name} works, with {len(vector)} dimensions")]
 
 
@@ -50,8 +50,8 @@ async def check_cache(context: CheckContext) -> Sequence[Finding]:
         if not link.is_away:
             return [ok(f"Redis answers at {settings.redis.url}")]
     why = f": {reasons[0].removeprefix('Redis does not answer: ')}" if reasons and reasons[0] else ""
-    mend = "start Redis, or correct cache.redis.url; until then each process has its own cache"
-    return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", mend)]
+    fix = "start Redis, or correct cache.redis.url; until then each process has its own cache"
+    return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", fix)]
 
 
 async def check_r2r(context: CheckContext) -> Sequence[Finding]:
