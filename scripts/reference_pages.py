@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,76 +35,76 @@ FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 SETTINGS_INTRODUCTION = """\
 # Settings
 
-Refdesk runs without any of these. A value is looked for in five places, and the last one that has it wins:
+Every setting has a default. A value comes from the first of these places that has it:
 
-1. the default in the tables below;
-2. the YAML file: the one named by `--config` or `REFDESK_CONFIG`, else `refdesk.yaml` in the working folder;
-3. the environment variable in the tables; of several names for one setting, the first that is set wins;
-4. `REFDESK__SECTION__KEY`, which every setting has: `REFDESK__CACHE__TTL__SEARCH=60` sets `cache.ttl.search`;
-5. flags on the command line.
+1. command-line flags;
+2. `REFDESK__SECTION__KEY`: for example, `REFDESK__CACHE__TTL__SEARCH=60` sets `cache.ttl.search`;
+3. the environment variables listed below; of several for one setting, the first that is set;
+4. the YAML file: `--config`, else `REFDESK_CONFIG`, else `refdesk.yaml` in the working folder;
+5. the default.
 
-In the file, a dot in a key is a level of nesting, and `${NAME}` or `${NAME:-default}` in a text is filled in from the
-environment; `$${` stands for the characters `${`. A list may be written as one text with commas. An empty variable
-counts as unset, and so does a key without a value. A relative path starts from the working folder.
+In the file, a dot in a key is a level of nesting. `${NAME}` and `${NAME:-default}` are replaced from the environment;
+`$${` is a literal `${`. A list can be a string with commas. Empty variables and keys without a value count as unset.
+Relative paths start at the working folder.
 
-Unknown keys, keys given twice and values out of bounds stop the server from starting, all named in one report.
-`refdesk check` makes that report without starting, and `refdesk check --show` prints every setting with its value and
-the place it came from, secrets masked.
+Unknown or duplicate keys and invalid values prevent the start and are reported together. `refdesk check` reports them
+without starting. `refdesk check --show` prints every setting with its value and origin, secrets masked.
 """
 
 KEYS_INTRODUCTION = """\
-### The keys of `auth.keys`
+### `auth.keys` entries
 
-Each item of the list has these, and exactly one of `key` and `key_sha256`.
+Each entry has exactly one of `key` and `key_sha256`.
 """
 
 SERVERS_INTRODUCTION = """\
-## The keys of `mcpServers`
+## `mcpServers` entries
 
-Each server stands under its name: 1 to 64 letters, digits, dots, hyphens, underscores or spaces. What other MCP clients
-have in their files is accepted as it is; `refdesk servers import` brings it over. In every text of a server, `${NAME}`,
-`${NAME:-default}`, `${env:NAME}` and `{NAME}` are filled in from the environment, `${workspaceFolder}` is the working
-folder and `${userHome}` the home folder. `envFile` names a file of `NAME=VALUE` lines that stand below `env`. Values of
-`env` and `headers`, and what looks like a secret in `args` and `url`, are masked wherever they would be shown.
+Each server is under its name: 1 to 64 letters, digits, dots, hyphens, underscores or spaces. Entries of other MCP
+clients' files are accepted unchanged.
+
+- `${NAME}`, `${NAME:-default}`, `${env:NAME}` and `{NAME}` are replaced from the environment, `${workspaceFolder}` by
+  the working folder and `${userHome}` by the home folder.
+- `envFile` names a file of `NAME=VALUE` lines; `env` overrides them.
+- Values of `env` and `headers`, and whatever looks like a secret in `args` and `url`, are masked in all output.
 """
 
 DOCS_INTRODUCTION = """\
-### The keys of `docs`
+### `docs` of a server
 
 `docs: true` is the same as `docs: {}`.
 """
 
-HEADINGS = "| Key | Default | Kind | Environment | What it sets |\n|---|---|---|---|---|"
+TYPES = {"true or false": "boolean", "whole number": "integer", "text": "string"}
+COLUMNS = ("Key", "Default", "Type", "Environment", "Description")
 
 
 def render_settings_page() -> str:
     """Render the settings page in Markdown."""
-    sections = groupby(SETTINGS.values(), key=lambda setting: setting.key.rpartition(".")[0].partition(".")[0])
-    servers = [SERVERS_INTRODUCTION, _render_table(list_settings(McpServerConfig))]
-    docs = [DOCS_INTRODUCTION, _render_table(list_settings(DocsSource))]
-    return "\n".join(
-        [SETTINGS_INTRODUCTION, *(_render_section(name, settings) for name, settings in sections), *servers, *docs]
-    )
+    sections: dict[str, list[Setting]] = {}
+    for setting in SETTINGS.values():
+        sections.setdefault(setting.key.rpartition(".")[0].partition(".")[0], []).append(setting)
+    pages = [SETTINGS_INTRODUCTION, *(_render_section(name, settings) for name, settings in sections.items())]
+    pages += [SERVERS_INTRODUCTION, _render_table(list_settings(McpServerConfig))]
+    return "\n".join([*pages, DOCS_INTRODUCTION, _render_table(list_settings(DocsSource))])
 
 
 def _render_section(name: str, settings: Iterable[Setting]) -> str:
-    table = f"## {f'`{name}`' if name else 'At the top'}\n\n{_render_table(settings)}"
+    table = f"## {f'`{name}`' if name else 'Top level'}\n\n{_render_table(settings)}"
     return f"{table}\n{KEYS_INTRODUCTION}\n{_render_table(list_settings(ApiKey))}" if name == "auth" else table
 
 
 def _render_table(settings: Iterable[Setting]) -> str:
-    return "\n".join([HEADINGS, *map(_render_row, settings), ""])
-
-
-def _render_row(setting: Setting) -> str:
-    cells = (
-        f"`{setting.key}`",
-        _format_default(setting),
-        _format_kind(setting),
-        _format_variables(setting.key),
-        setting.description,
-    )
-    return f"| {' | '.join(cells)} |"
+    """Render a table of settings, without the column of environment variables if there are none."""
+    rows = [
+        (f"`{one.key}`", _format_default(one), _format_kind(one), _format_variables(one.key), one.description)
+        for one in settings
+    ]
+    has_variables = any(row[3] for row in rows)
+    columns = [0, 1, 2, 3, 4] if has_variables else [0, 1, 2, 4]
+    lines = [[row[number] for number in columns] for row in (COLUMNS, *rows)]
+    lines.insert(1, ["---"] * len(columns))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---").replace("--- |", "---|")
 
 
 def _format_default(setting: Setting) -> str:
@@ -116,7 +115,8 @@ def _format_kind(setting: Setting) -> str:
     choices = ", ".join(f"`{choice}`" for choice in setting.choices)
     if choices:
         return f"list of {choices}" if setting.kind == "list" else choices
-    return f"{setting.kind}, {setting.bounds}" if setting.bounds else setting.kind
+    kind = TYPES.get(setting.kind, setting.kind)
+    return f"{kind}, {setting.bounds}" if setting.bounds else kind
 
 
 def _format_variables(key: str) -> str:
@@ -130,52 +130,68 @@ def _format_variable(variable: Variable) -> str:
 ERRORS_INTRODUCTION = """\
 # Errors
 
-An error is a JSON-RPC error object: `code`, `message`, and `data` with `type`, `detail`, `retryable` and, where it is
-known, `retry_after` in seconds. Wrong arguments are all listed in `data.errors`. Over HTTP without JSON-RPC
-(`/api/tools`) the same object stands under `error`, with the HTTP status of the table.
+An error is a JSON-RPC error object with `code`, `message` and `data`. `data` has `type`, `detail`, `retryable` and, if
+known, `retry_after` in seconds. `InvalidArguments` lists all problems in `data.errors`. REST endpoints return the same
+object as `error`, with the HTTP status of the table.
 
-What goes wrong inside a tool (`ToolFailure` and what is under it) is not an error of the protocol: it is an answer with
-`isError: true`, whose text tells the model what to do next, and whose `_meta` has the same for programs under
-`refdesk/error`. Only `/internal/mcp/execute` and `/internal/retrieval/chunks/window` give such a failure a status of
-its own: 404 for what is not there, else 422.
-
-| Type | Code | HTTP | Worth a retry | Meaning |
+| Type | Code | HTTP | Retryable | Meaning |
 |---|---|---|---|---|
+"""
+
+FAILURES_INTRODUCTION = """\
+
+## Tool failures
+
+A failure inside a tool is a result with `isError: true`, over REST with status 200. Its text tells the model what to do
+next. `_meta["refdesk/error"]` has the same fields as `data`. Only the `/internal` endpoints use an HTTP error: 404 if
+something doesn't exist, else 422. `CannotReach` is retryable.
+
+| Type | Meaning |
+|---|---|
 """
 
 TOOLS_INTRODUCTION = """\
 # Tools
 
-What a model sees in `tools/list`. Every tool can also be called as `POST /api/tools/NAME` with its arguments as a JSON
-object, and from the command line as `refdesk call NAME argument=value`.
+The tools of `tools/list`. Call one over REST with `POST /api/tools/NAME` and its arguments as a JSON object, or on the
+command line with `refdesk call NAME argument=value`. Tools are annotated with `readOnlyHint` and `idempotentHint`
+unless noted.
 """
 
 METRICS_INTRODUCTION = """\
 # Metrics
 
-`GET /metrics` answers in Prometheus' text format; with several worker processes, summed over all of them. Labels have
-few values: a tool's name is one only for tools that exist.
+`GET /metrics` returns these metrics in Prometheus's text format, summed over all worker processes. The label `tool` is
+set only for tools that exist.
 
-| Metric | Kind | Labels | What it measures |
+| Metric | Type | Labels | Description |
 |---|---|---|---|
 """
 
 COMMANDS_INTRODUCTION = """\
 # Command line
 
-`list`, `remove` and the like are alike everywhere: `ls` is `list`, and `rm` and `delete` are `remove`. What a command
-prints goes to standard output; what it says beside goes to standard error, and so do progress bars, which are shown on
-a terminal alone. Colours are, too; `NO_COLOR` switches them off and `FORCE_COLOR` on.
+Results go to standard output. Messages and progress bars go to standard error. Progress bars and colors appear only on
+a terminal; `NO_COLOR` disables colors and `FORCE_COLOR` forces them. `ls` is an alias of `list`, `rm` and `delete` of
+`remove`. See also the [exit codes](exit-codes.md).
 
-With `--json`, standard output holds one JSON value, whatever happens; `add --watch` prints one a line. Where a command
-fails that is `{"error": {"type", "detail", "hint", …}}`, with the fields of an [error](errors.md); `refdesk call` and
-the like print the tool's own answer, with `isError`. What the [exit codes](exit-codes.md) mean has a page of its own.
+## Common options
+
+Every command takes these, except that `serve` has no `--json`:
+
+| Option | Meaning |
+|---|---|
+| `-h`, `--help` | show the command's help |
+| `--config FILE` | configuration file (default `./refdesk.yaml`) |
+| `--data DIR` | data folder (default: the platform's user data folder) |
+| `--json` | print one JSON value; `add --watch` prints one per line |
+
+With `--json`, a failed command prints `{"error": {"type", "detail", "hint", …}}` with the fields of an
+[error](errors.md). `refdesk call` and other tool commands print the tool's result, with `isError` if it failed.
 """
 
 EXIT_CODES_INTRODUCTION = """\
 # Exit codes
-
-What `refdesk` says with its exit code, for scripts.
 
 | Code | Meaning |
 |---|---|
@@ -183,13 +199,18 @@ What `refdesk` says with its exit code, for scripts.
 
 
 def render_errors_page() -> str:
-    """Render the page of error types."""
-    return ERRORS_INTRODUCTION + "".join(_render_error_row(kind) for kind in _iter_error_types(errors.RefdeskError))
+    """Render the page of error types: errors of the protocol, then failures inside tools."""
+    kinds = list(_iter_error_types(errors.RefdeskError))
+    failures = [kind for kind in kinds if issubclass(kind, errors.ToolFailure)]
+    rows = [_render_error_row(kind) for kind in kinds if kind not in failures]
+    failure_rows = [f"| `{kind.__name__}` | {_get_meaning(kind)} |\n" for kind in failures]
+    return "".join([ERRORS_INTRODUCTION, *rows, FAILURES_INTRODUCTION, *failure_rows])
 
 
 def render_tools_page() -> str:
     """Render the page of tools."""
-    return "\n".join([TOOLS_INTRODUCTION, *(_render_tool(tool) for tool in asyncio.run(_load_tools()))])
+    tools = asyncio.run(_load_tools())
+    return "\n".join([TOOLS_INTRODUCTION, *(_render_tool(tool, tools[:number]) for number, tool in enumerate(tools))])
 
 
 def render_metrics_page() -> str:
@@ -202,7 +223,7 @@ def render_commands_page() -> str:
     """Render the page of the command line."""
     # A fixed width, independent of the current terminal.
     contexts = _iter_contexts(cli.make_context(cli.name, [], resilient_parsing=True, terminal_width=100))
-    sections = (f"## `{one.command_path}`\n\n```text\n{one.get_help()}\n```\n" for one in contexts)
+    sections = (f"## `{one.command_path}`\n\n```text\n{_omit_common_options(one.get_help())}\n```\n" for one in contexts)
     return "\n".join([COMMANDS_INTRODUCTION, *sections])
 
 
@@ -246,11 +267,14 @@ def _iter_error_types(kind: type[errors.RefdeskError]) -> Iterator[type[errors.R
 
 
 def _render_error_row(kind: type[errors.RefdeskError]) -> str:
-    in_result = issubclass(kind, errors.ToolFailure)
-    code = "in the result" if in_result else "at start" if kind is errors.ConfigError else f"{kind.code}"
-    status = "200" if in_result else "" if kind is errors.ConfigError else f"{http_status(kind)}"
-    meaning = (inspect.getdoc(kind) or "").partition("\n")[0]
-    return f"| `{kind.__name__}` | {code} | {status} | {'yes' if kind.retryable else 'no'} | {meaning} |\n"
+    at_start = kind is errors.ConfigError
+    code, status = ("at start", "") if at_start else (f"{kind.code}", f"{http_status(kind)}")
+    retryable = "yes" if kind.retryable else "no"
+    return f"| `{kind.__name__}` | {code} | {status} | {retryable} | {_get_meaning(kind)} |\n"
+
+
+def _get_meaning(kind: type[errors.RefdeskError]) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
 async def _load_tools() -> list[dict[str, Any]]:
@@ -259,18 +283,35 @@ async def _load_tools() -> list[dict[str, Any]]:
             return await list_all_tools(desk)
 
 
-def _render_tool(tool: Mapping[str, Any]) -> str:
-    hints = ", ".join(name for name, value in tool["annotations"].items() if value) or "none"
-    rows = "".join(_render_argument_row(name, rule, tool["inputSchema"]) for name, rule in _list_properties(tool))
-    head = "| Argument | Kind | Default | What it is |\n|---|---|---|---|\n"
-    table = f"{head}{rows}" if rows else "It takes no arguments.\n"
-    return f"## `{tool['name']}`\n\n{tool['description']}\n\nHints: {hints}.{_format_result(tool)}\n\n{table}"
+USUAL_HINTS = ["readOnlyHint", "idempotentHint"]
 
 
-def _format_result(tool: Mapping[str, Any]) -> str:
-    """Return a sentence with the fields of a tool's structured output, if it has one."""
-    schema = tool.get("outputSchema")
-    return " Answers with: {}.".format(", ".join(f"`{name}`" for name in schema["properties"])) if schema else ""
+def _render_tool(tool: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> str:
+    """Render a tool's section, which refers to an earlier tool with the same arguments or result."""
+    hints = [name for name, value in tool["annotations"].items() if value]
+    notes = [] if hints == USUAL_HINTS else ["Hints: {}.".format(", ".join(f"`{name}`" for name in hints))]
+    if result := tool.get("outputSchema"):
+        same = _find_equal(tool, earlier, "outputSchema")
+        notes.append(f"Returns the fields of {same}." if same else f"Returns {_format_names(result)}.")
+    if not tool["inputSchema"]["properties"]:
+        arguments = "No arguments.\n"
+    elif same := _find_equal(tool, earlier, "inputSchema"):
+        arguments = f"Takes the arguments of {same}.\n"
+    else:
+        rows = (_render_argument_row(name, rule, tool["inputSchema"]) for name, rule in _list_properties(tool))
+        arguments = "".join(["| Argument | Type | Default | Description |\n|---|---|---|---|\n", *rows])
+    paragraphs = [f"## `{tool['name']}`", tool["description"], *([" ".join(notes)] if notes else []), arguments]
+    return "\n\n".join(paragraphs)
+
+
+def _find_equal(tool: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Return a link to the first earlier tool with the same schema, or nothing."""
+    names = (one["name"] for one in earlier if one.get(key) == tool[key])
+    return next((f"[`{name}`](#{name})" for name in names), "")
+
+
+def _format_names(schema: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in schema["properties"])
 
 
 def _list_properties(tool: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -322,6 +363,15 @@ def _iter_contexts(context: click.Context) -> Iterator[click.Context]:
         for name in context.command.list_commands(context):
             command = context.command.commands[name]
             yield from _iter_contexts(click.Context(command, context, name))
+
+
+COMMON_OPTIONS = ("-h, --help ", "--config FILE ", "--data DIR ", "--json ")
+
+
+def _omit_common_options(help_text: str) -> str:
+    """Return a command's help without the options that all commands share."""
+    lines = [line for line in help_text.splitlines() if not line.strip().startswith(COMMON_OPTIONS)]
+    return "\n".join(lines).removesuffix("Options:").rstrip()
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class InputRequired(Exception):
 
 
 class ClientRefused(ClientCannot):
-    """The client answered a question with an error; `error` is that error, to be passed on to whoever asked."""
+    """The client returned an error to a server's request. `error` has it."""
 
     def __init__(self, method: str, error: Mapping[str, Any]) -> None:
         super().__init__(f"The client gave no usable answer to {method}.")

@@ -43,7 +43,7 @@ ERROR_META = "refdesk/error"
 
 
 class RefdeskError(Exception):
-    """The root of the tree; `str(error)` is safe to show to a caller."""
+    """Base class of all errors. `str(error)` is safe to show to callers."""
 
     code: int = INTERNAL_ERROR
     retryable: bool = False
@@ -64,23 +64,23 @@ class RefdeskError(Exception):
 
 
 class ProtocolError(RefdeskError):
-    """The message is not one that this server can take as a call."""
+    """Invalid message."""
 
     code = INVALID_REQUEST
 
 
 class ParseError(ProtocolError):
-    """The bytes are not JSON."""
+    """The body is not JSON."""
 
     code = PARSE_ERROR
 
 
 class InvalidRequest(ProtocolError):
-    """JSON, but not a JSON-RPC request."""
+    """The JSON is not a JSON-RPC request."""
 
 
 class MethodNotFound(ProtocolError):
-    """A method that this server does not have."""
+    """Unknown method."""
 
     code = METHOD_NOT_FOUND
 
@@ -90,7 +90,7 @@ class MethodNotFound(ProtocolError):
 
 
 class TransportError(ProtocolError):
-    """A request that the transport refuses: an unknown session, headers that disagree with the body."""
+    """Unknown session, or headers that contradict the body."""
 
     def __init__(self, detail: str, *, code: int = INVALID_REQUEST, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
@@ -103,21 +103,21 @@ class TransportError(ProtocolError):
 
 
 class InternalError(RefdeskError):
-    """An error inside the server that nobody foresaw; its log says more."""
+    """Unexpected error. The log has the details."""
 
 
 class InvalidCall(RefdeskError):
-    """A well-formed request for something that cannot be done as asked."""
+    """Valid request that the caller has to change."""
 
     code = INVALID_PARAMS
 
 
 class UnknownTool(InvalidCall):
-    """No tool of that name is open to this caller."""
+    """The tool does not exist, or the caller may not use it."""
 
 
 class UnknownResource(InvalidCall):
-    """No resource of that URI is open to this caller."""
+    """The resource does not exist, or the caller may not read it."""
 
     def __init__(self, detail: str, uri: str) -> None:
         super().__init__(detail)
@@ -129,7 +129,7 @@ class UnknownResource(InvalidCall):
 
 
 class UnknownPrompt(InvalidCall):
-    """No prompt of that name is open to this caller."""
+    """The prompt does not exist, or the caller may not use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Problem:
 
 
 class InvalidArguments(InvalidCall):
-    """One or more arguments break a rule; all of them are named."""
+    """Invalid arguments, all of them listed."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(f"{problem.argument}: {problem.rule}" for problem in problems))
@@ -154,7 +154,7 @@ class InvalidArguments(InvalidCall):
 
 
 class MissingCapability(InvalidCall):
-    """The call has to ask the client something that it has not declared to be able to answer."""
+    """The call needs a capability that the client has not declared."""
 
     code = MISSING_CAPABILITY
 
@@ -168,43 +168,43 @@ class MissingCapability(InvalidCall):
 
 
 class ToolFailure(RefdeskError):
-    """What goes wrong inside a tool: a result with `isError` whose sentence says what to do next."""
+    """Failure inside a tool: a result with `isError` whose text says what to do next."""
 
     code = INVALID_PARAMS  # for methods without such a result, such as prompts
 
 
 class DocumentNotFound(ToolFailure):
-    """No such document; another tenant's document answers exactly so."""
+    """The document does not exist, or belongs to another tenant."""
 
 
 class CannotOpen(ToolFailure):
-    """A path that is no readable file under the roots; whether it exists elsewhere is not told."""
+    """The path is not a readable file in an allowed folder."""
 
 
 class CannotFetch(ToolFailure):
-    """A URL that could not be fetched, or must not be."""
+    """The URL is not allowed or cannot be fetched."""
 
 
 class CannotReach(CannotFetch):
-    """A URL that could not be fetched this time; it may be there later."""
+    """The URL is unreachable at the moment."""
 
     retryable = True
 
 
 class CannotConvert(ToolFailure):
-    """A file that is broken, locked, too large or of another kind, or whose conversion overran its bounds."""
+    """The file is damaged, encrypted, too large or in another format, or its conversion exceeded a limit."""
 
 
 class ClientCannot(ToolFailure):
-    """The tool has to ask the client something (a sample, an input) that this client does not offer."""
+    """The tool needs sampling or elicitation, which the client does not support."""
 
 
 class NameTaken(ToolFailure):
-    """A document whose place in its collection another source has."""
+    """Another source already has this document ID."""
 
 
 class R2RRefused(ToolFailure):
-    """R2R will not do what was asked; its reason is told."""
+    """R2R rejected the request. The message has its reason."""
 
     def __init__(self, detail: str, status: int = 0) -> None:
         super().__init__(detail)
@@ -212,27 +212,27 @@ class R2RRefused(ToolFailure):
 
 
 class Refused(RefdeskError):
-    """Policy said no."""
+    """Rejected by a policy."""
 
 
 class Unauthenticated(Refused):
-    """No valid credential."""
+    """Missing or invalid credential."""
 
     code = AUTHENTICATION_ERROR
 
 
 class InvalidToken(Unauthenticated):
-    """An access token that is not the issuer's, not for this server, or past its time."""
+    """The access token has expired, or is from another issuer or for another server."""
 
 
 class Forbidden(Refused):
-    """A valid credential that may not do this."""
+    """The credential does not allow this."""
 
     code = AUTHENTICATION_ERROR
 
 
 class InsufficientScope(Forbidden):
-    """A valid access token without a scope that is needed; `scopes` are all that a new one should have."""
+    """The access token lacks a scope. `scopes` lists all that are needed."""
 
     def __init__(self, detail: str, scopes: tuple[str, ...]) -> None:
         super().__init__(detail)
@@ -240,101 +240,101 @@ class InsufficientScope(Forbidden):
 
 
 class RateLimited(Refused):
-    """Over the rate; `retry_after` says when there is room."""
+    """Rate limit reached. Retry after `retry_after` seconds."""
 
     code = RATE_LIMITED
     retryable = True
 
 
 class Overloaded(Refused):
-    """The server is full at this moment."""
+    """The server is at capacity."""
 
     code = RATE_LIMITED
     retryable = True
 
 
 class DeadlineExceeded(Refused):
-    """The call took longer than it may."""
+    """The call timed out."""
 
     code = ENGINE_ERROR
     retryable = True
 
 
 class DependencyError(RefdeskError):
-    """Something behind this server failed."""
+    """A dependency failed."""
 
     code = ENGINE_ERROR
     retryable = True
 
 
 class EngineError(DependencyError):
-    """The knowledge engine failed."""
+    """The engine failed."""
 
 
 class R2RMisconfigured(EngineError):
-    """R2R refuses what is set for it; asking again changes nothing."""
+    """R2R rejects the configured credentials or settings."""
 
     retryable = False
 
 
 class R2RUnreachable(EngineError):
-    """R2R does not answer at all: nothing is known of what was asked of it."""
+    """R2R is unreachable. Whether it executed the request is unknown."""
 
 
 class R2RLeaked(EngineError):
-    """R2R mixed in what the tenant may not see; it is withheld."""
+    """R2R returned data of another tenant, which was withheld."""
 
     retryable = False
 
 
 class StorageError(DependencyError):
-    """The disk that the data lives on is full or cannot be written."""
+    """The data folder's disk is full or not writable."""
 
 
 class WriterFailed(DependencyError):
-    """The model that writes answers failed, or gave none that can be used."""
+    """The model that writes answers failed, or returned no usable answer."""
 
 
 class WriterMisconfigured(WriterFailed):
-    """The endpoint for answers refuses what is set for it; asking again changes nothing."""
+    """The answer endpoint rejects the configured key or model."""
 
     retryable = False
 
 
 class IssuerAway(DependencyError):
-    """The authorization server cannot be asked whether a token is one of its own."""
+    """The token issuer is unreachable and the signing key is unknown."""
 
 
 class BreakerOpen(DependencyError):
-    """A dependency failed so often that it is left alone for a while."""
+    """The dependency's circuit breaker is open."""
 
     code = BREAKER_OPEN
 
 
 class ServerAway(DependencyError):
-    """An MCP server behind this one cannot be connected to."""
+    """A downstream server is unreachable."""
 
 
 class ServerGone(DependencyError):
-    """The connection to an MCP server ended while something was asked of it."""
+    """A downstream server disconnected during the call."""
 
 
 class ServerTooSlow(DependencyError):
-    """An MCP server did not answer in the time it has."""
+    """A downstream server timed out."""
 
 
 class ServerTalksNonsense(DependencyError):
-    """An MCP server answered what no such server would, or more than is taken."""
+    """A downstream server sent an invalid or oversized message."""
 
 
 class ServerLacks(DependencyError):
-    """An MCP server does not offer what is needed of it."""
+    """A downstream server lacks a required capability."""
 
     retryable = False
 
 
 class ServerRefused(RefdeskError):
-    """An MCP server answered with an error; its code, message and data are passed on as they are."""
+    """Error of a downstream server, forwarded with its own code, message and data."""
 
     def __init__(self, server: str, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -352,7 +352,7 @@ class ServerRefused(RefdeskError):
 
 
 class ConfigError(RefdeskError):
-    """The configuration cannot be used; `problems` lists everything that is wrong with it."""
+    """Invalid configuration. `problems` lists every error."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

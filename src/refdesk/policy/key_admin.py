@@ -30,7 +30,7 @@ def _now() -> datetime:
 
 
 class NotAKey(InvalidArguments):
-    """What is asked for can be no key, whichever others there are."""
+    """Invalid attributes for a new key."""
 
     def __init__(self, argument: str, rule: str) -> None:
         super().__init__([Problem(argument, rule)])

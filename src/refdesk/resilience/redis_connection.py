@@ -44,7 +44,7 @@ MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, Re
 
 
 class RedisAway(DependencyError):
-    """Redis did not do what it was asked to; whoever asked goes on without it."""
+    """Redis is unavailable. Callers fall back to memory."""
 
 
 class RedisLink:
