@@ -55,17 +55,27 @@ class Figure:
 
 
 def _serve_bars(result: Result) -> list[Bar]:
-    return [Bar(row["what"], row["cpu_us"], "Refdesk" in row["what"]) for row in result["rows"]]
+    return [Bar(_serve_label(row), row["cpu_us"], "Refdesk" in row["what"]) for row in _serve_rows(result)]
+
+
+def _serve_rows(result: Result) -> list[Result]:
+    """List the rows of servers that still exist: an older Refdesk answered some calls by the SDK."""
+    return [row for row in result["rows"] if "by the SDK" not in row["what"]]
+
+
+def _serve_label(row: Result) -> str:
+    return str(row["what"]).replace("plain lane, ", "")
 
 
 def _serve_table(result: Result) -> list[list[str]]:
     head = ["Called", "CPU µs/call", "to raw", "calls/s", "to SDK"]
-    return [head, *map(_serve_row, result["rows"])]
+    return [head, *map(_serve_row, _serve_rows(result))]
 
 
 def _serve_row(row: Result) -> list[str]:
     ratios = row["cpu_ratio_to_raw"], row["per_second_ratio_to_sdk"]
-    return [row["what"], f"{row['cpu_us']:,.0f}", f"{ratios[0]:.2f}", f"{row['per_second']:,.0f}", f"{ratios[1]:.2f}"]
+    numbers = [f"{row['cpu_us']:,.0f}", f"{ratios[0]:.2f}", f"{row['per_second']:,.0f}", f"{ratios[1]:.2f}"]
+    return [_serve_label(row), *numbers]
 
 
 GATEWAYS = {"relay": "bare relay, no policy", "refdesk": "**Refdesk**, all policies"}
@@ -82,7 +92,7 @@ def _gateway_table(result: Result) -> list[list[str]]:
         [GATEWAYS.get(name, name), *(_bold(name, found.get((name, kind))) for kind in ("stdio", "http"))]
         for name in dict.fromkeys(row["name"] for row in result["rows"])
     ]
-    return [["Gateway", "server on stdio, CPU ms a call", "server over HTTP, CPU ms a call"], *cells]
+    return [["Gateway", "stdio server, CPU ms per call", "HTTP server, CPU ms per call"], *cells]
 
 
 def _gateway_name(name: str) -> str:
@@ -95,18 +105,18 @@ def _bold(name: str, value: float | None) -> str:
 
 
 SEARCHES: dict[str, Callable[[Result], float]] = {
-    "Refdesk, by words": lambda row: float(row["modes"]["fulltext"]["cpu_mean"]),
-    "Refdesk, by meaning": lambda row: float(row["modes"]["semantic"]["cpu_mean"]),
-    "Refdesk, both": lambda row: float(row["modes"]["hybrid"]["cpu_mean"]),
+    "Refdesk, full-text": lambda row: float(row["modes"]["fulltext"]["cpu_mean"]),
+    "Refdesk, semantic": lambda row: float(row["modes"]["semantic"]["cpu_mean"]),
+    "Refdesk, hybrid": lambda row: float(row["modes"]["hybrid"]["cpu_mean"]),
     "FTS5, all words": lambda row: float(row["fts5_all_words"]["cpu_mean"]),
-    "FTS5, telling words": lambda row: float(row["fts5_telling_words"]["cpu_mean"]),
+    "FTS5, no stop words": lambda row: float(row["fts5_telling_words"]["cpu_mean"]),
 }
 
 
 def _search_bars(result: Result) -> list[Bar]:
     return [
         Bar(f"{name}, {row['built']['chunks']:,} chunks", SEARCHES[name](row), name.startswith("Refdesk"))
-        for name in ("Refdesk, both", "FTS5, telling words", "FTS5, all words")
+        for name in ("Refdesk, hybrid", "FTS5, no stop words", "FTS5, all words")
         for row in result["rows"]
     ]
 
@@ -114,7 +124,7 @@ def _search_bars(result: Result) -> list[Bar]:
 def _search_table(result: Result) -> list[list[str]]:
     chunks = [f"{row['built']['chunks']:,}" for row in result["rows"]]
     rows = [[name, *(f"{value(row):.1f}" for row in result["rows"])] for name, value in SEARCHES.items()]
-    both = "Refdesk, both"
+    both = "Refdesk, hybrid"
     ratios = [f"{SEARCHES['FTS5, all words'](row) / SEARCHES[both](row):.1f}" for row in result["rows"]]
     told = [[f"**{cell}**" for cell in row] if row[0] == both else row for row in rows]
     return [["", f"{chunks[0]} chunks", *chunks[1:]], *told, [f"FTS5, all words / {both}", *ratios]]
@@ -160,31 +170,31 @@ FIGURES = [
     Figure(
         benchmark="serve_overhead",
         page="performance.md",
-        title="What a call costs the server",
-        unit="CPU µs a call",
+        title="Server CPU time per call",
+        unit="CPU µs per call",
         bars=_serve_bars,
         table=_serve_table,
     ),
     Figure(
         benchmark="gateway",
         page="performance.md",
-        title="What passing a call on costs, server on stdio",
-        unit="CPU ms a call",
+        title="Gateway CPU time per call, server on stdio",
+        unit="CPU ms per call",
         bars=_gateway_bars,
         table=_gateway_table,
     ),
     Figure(
         benchmark="convert",
         page="performance.md",
-        title="How much of a document survives, and the best of the others",
-        unit="score, 1 is all",
+        title="Conversion quality of Refdesk and the best peer",
+        unit="score, 1 is best",
         bars=_convert_bars,
         table=_convert_table,
     ),
     Figure(
         benchmark="search",
         page="search-performance.md",
-        title="What a search costs, by the number of chunks",
+        title="Search CPU time by number of chunks",
         unit="CPU ms, mean",
         bars=_search_bars,
         table=_search_table,

@@ -2,7 +2,7 @@
 
 Refdesk's own modes, its tools over HTTP, plain SQLite FTS5, numpy over all vectors, and another documentation server
 search the same chunks with the same questions in one run. The first 5,000 chunks have real vectors, all others have
-likenesses of these: what is found by meaning there is of no use, what it costs is the same.
+likenesses of these: their semantic results are meaningless, but cost the same.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def _search_cells(row: Row) -> list[list[str]]:
         f"hybrid, tool over HTTP, {CLIENTS} clients": row.http.many,
         "words, tool over HTTP": row.http.words,
         "FTS5, all words": row.fts5_all_words,
-        "FTS5, telling words": row.fts5_telling_words,
+        "FTS5, no stop words": row.fts5_telling_words,
         "numpy, all vectors": row.numpy,
         **({"qmd over MCP, words alone": row.qmd.times} if row.qmd else {}),
     }

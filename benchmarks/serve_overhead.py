@@ -49,7 +49,7 @@ def _message(params: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Lane:
+class RequestForm:
     """How a server is called."""
 
     headers: Mapping[str, str]
@@ -57,14 +57,14 @@ class Lane:
     opening: Sequence[Mapping[str, Any]] = ()
 
 
-PLAIN = Lane(JSON, _message(CALL))
-STATELESS = Lane(
+PLAIN = RequestForm(JSON, _message(CALL))
+STATELESS = RequestForm(
     {**BOTH, "MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "echo"},
     _message({**CALL, "_meta": META}),
 )
-WITH_PARAMS = Lane({**STATELESS.headers, "Mcp-Param-None": "1"}, STATELESS.body)
+WITH_PARAMS = RequestForm({**STATELESS.headers, "Mcp-Param-None": "1"}, STATELESS.body)
 """A header for a parameter, though of no tool, is checked by the SDK's rules."""
-SESSION = Lane(
+SESSION = RequestForm(
     {**BOTH, "MCP-Protocol-Version": HANDSHAKE},
     _message(CALL),
     opening=(
@@ -86,13 +86,13 @@ class Contestant:
     name: str
     what: str
     script: str
-    lane: Lane
+    form: RequestForm
 
 
-RAW, PLAIN_LANE, BARE_SDK, FASTMCP = "raw", "plain", "sdk", "fastmcp"
+RAW, BARE_JSON_RPC, BARE_SDK, FASTMCP = "raw", "plain", "sdk", "fastmcp"
 CONTESTANTS = (
     Contestant(RAW, "raw ASGI echo (orjson)", "raw_echo.py", PLAIN),
-    Contestant(PLAIN_LANE, "Refdesk, bare JSON-RPC", "refdesk_echo.py", PLAIN),
+    Contestant(BARE_JSON_RPC, "Refdesk, bare JSON-RPC", "refdesk_echo.py", PLAIN),
     Contestant("modern", f"Refdesk, {MODERN}", "refdesk_echo.py", STATELESS),
     Contestant("modern-params", f"Refdesk, {MODERN}, headers of parameters", "refdesk_echo.py", WITH_PARAMS),
     Contestant("session", f"Refdesk, session {HANDSHAKE}", "refdesk_echo.py", SESSION),
@@ -176,9 +176,9 @@ def _measure(
             server = servers[one.name]
             plan = Plan(
                 port=server.port,
-                headers=one.lane.headers,
-                body=one.lane.body,
-                opening=one.lane.opening,
+                headers=one.form.headers,
+                body=one.form.body,
+                opening=one.form.opening,
                 concurrency=options.concurrency,
                 warmup_seconds=WARMUP_SECONDS,
                 seconds=options.seconds,
@@ -256,7 +256,7 @@ def _tell(rows: Sequence[Row], skipped: Mapping[str, str], options: argparse.Nam
         "versions": {name: version(name) for name in ("mcp", "uvicorn", "uvloop", "httptools", "orjson")},
     }
     print_json("serve_overhead", config, [asdict(row) for row in rows], skipped=skipped)
-    plain, sdk = (next((row for row in rows if row.name == name), None) for name in (PLAIN_LANE, BARE_SDK))
+    plain, sdk = (next((row for row in rows if row.name == name), None) for name in (BARE_JSON_RPC, BARE_SDK))
     cpu_ratio, rate_ratio = (plain.cpu_ratio_to_raw, plain.per_second_ratio_to_sdk) if plain else (None, None)
     by_cpu = f" (by CPU time {sdk.cpu_us / plain.cpu_us:.2f})" if plain and sdk else ""
     print_verdict("bare JSON-RPC CPU / raw echo CPU", cpu_ratio, 2.5, at_most=True)
