@@ -56,6 +56,7 @@ def test_a_lone_backtick_hides_nothing() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
+        "No answer found in your documents.",
         "The documents do not hold the answer.",
         "Sorry, the passages don't contain that.",
         "The provided documentation does not mention Oracle RAC.",
@@ -68,4 +69,4 @@ def test_saying_that_the_documents_do_not_hold_it_needs_no_citation(answer: str)
 
 
 def test_a_denial_with_a_forged_citation_is_not_sound() -> None:
-    assert not check_grounding("The documents do not hold the answer, but see [8].", 3).is_valid
+    assert not check_grounding("No answer found in your documents, but see [8].", 3).is_valid

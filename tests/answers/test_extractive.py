@@ -53,14 +53,14 @@ async def test_a_row_of_a_table_is_quoted_whole_under_its_head() -> None:
 async def test_what_the_documents_do_not_hold_is_said_plainly_with_the_nearest_of_them() -> None:
     written = await extract(Question("How do I scale a Kubernetes deployment?"), HITS)
     assert not written.found
-    assert written.text == "The documents do not hold the answer; nearest to it are “Connections” [1], “pg_dump” [2]."
+    assert written.text == "No answer found in your documents. Closest: “Connections” [1], “pg_dump” [2]."
     assert written.cited == (0, 1)
 
 
 async def test_without_hits_it_is_said_as_plainly() -> None:
     written = await extract(Question("anything"), ())
     assert (written.found, written.cited) == (False, ())
-    assert written.text.startswith("The documents do not hold the answer")
+    assert written.text.startswith("No answer found in your documents")
 
 
 async def test_the_same_sentence_in_two_documents_is_quoted_once() -> None:

@@ -99,7 +99,7 @@ async def test_after_two_such_answers_the_documents_speak() -> None:
 
 
 async def test_a_model_may_say_that_the_documents_do_not_hold_it() -> None:
-    async with endpoint_saying(stream_answer("The documents do not hold the answer.")) as (answers, _):
+    async with endpoint_saying(stream_answer("No answer found in your documents.")) as (answers, _):
         written = await answers.write(QUESTION, HITS, SILENT)
     assert (written.found, written.cited, written.model) == (False, (), "stub-1")
 

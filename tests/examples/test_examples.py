@@ -60,7 +60,7 @@ async def test_the_demo_shows_the_client_and_the_loop(server: Server, home: Path
 async def test_the_workflow_finds_what_it_brought_in_and_did_not_find_before(server: Server, home: Path) -> None:
     out = await run_example("workflow.py", home=home, REFDESK_URL=server.url)
     before, after = re.findall(r"^(?:before|after): (.*)$", out, re.MULTILINE)
-    assert "do not hold the answer" in before
+    assert "No answer found in your documents" in before
     assert "looked after by Ada. [1]" in after
     assert "success: 100%" in out
     assert "[1] house-notes/espresso-machine" in out

@@ -20,9 +20,10 @@ _CODE = re.compile(
 _NUMBERS = r"\d{1,9}(?:\s*[-–—]\s*\d{1,9})?"
 _CITATION = re.compile(rf"\[\^?({_NUMBERS}(?:\s*[,;]\s*{_NUMBERS})*)\]")
 _DENIAL = re.compile(
-    r"\W*(?:sorry,?\s+|unfortunately,?\s+|i'm sorry,?\s+(?:but\s+)?)?the\s+(?:\w+\s+){0,2}"
-    r"(?:documents|documentation|passages|sources|excerpts)\s+(?:\w+\s+)?(?:do|does)(?:\s+not|n['’]t)\s+(?:\w+\s+)?"
-    r"(?:hold|contain|include|provide|have|give|say|mention|answer|cover|describe|explain|specify|state)\b",
+    r"\W*(?:sorry,?\s+|unfortunately,?\s+|i'm sorry,?\s+(?:but\s+)?)?"
+    r"(?:no\s+answer\s+(?:was\s+)?found\b|the\s+(?:\w+\s+){0,2}(?:documents|documentation|passages|sources|excerpts)"
+    r"\s+(?:\w+\s+)?(?:do|does)(?:\s+not|n['’]t)\s+(?:\w+\s+)?"
+    r"(?:hold|contain|include|provide|have|give|say|mention|answer|cover|describe|explain|specify|state)\b)",
     re.IGNORECASE,
 )
 

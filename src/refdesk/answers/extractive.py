@@ -102,13 +102,9 @@ def build_not_found(hits: Sequence[Hit]) -> WrittenAnswer:
         nearest.setdefault(hit.document.id, position)
     cited = tuple(nearest.values())[:3]
     if not cited:
-        return WrittenAnswer(
-            "The documents do not hold the answer: nothing in them matches.", (), EXTRACTIVE, found=False
-        )
+        return WrittenAnswer("No answer found in your documents.", (), EXTRACTIVE, found=False)
     titles = ", ".join(f"“{hits[at].document.title}” [{at + 1}]" for at in cited)
-    return WrittenAnswer(
-        f"The documents do not hold the answer; nearest to it are {titles}.", cited, EXTRACTIVE, found=False
-    )
+    return WrittenAnswer(f"No answer found in your documents. Closest: {titles}.", cited, EXTRACTIVE, found=False)
 
 
 def _collect_candidates(terms: tuple[Term, ...], fragments: HitFragments, hits: Sequence[Hit]) -> list[QuoteCandidate]:
