@@ -80,7 +80,7 @@ def drop(page: Page, *files: tuple[str, str]) -> None:
 
 def upload(page: Page, name: str) -> Locator:
     """The line of a file on its way."""
-    return page.get_by_role("region", name="Files on their way").get_by_role("listitem").filter(has_text=name)
+    return page.get_by_role("region", name="Uploads").get_by_role("listitem").filter(has_text=name)
 
 
 def row(page: Page, text: str) -> Locator:

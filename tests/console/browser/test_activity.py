@@ -56,7 +56,7 @@ def test_a_chart_is_read_by_keys_and_as_a_table(activity: Page) -> None:
     activity.keyboard.press("Home")
     expect(plot).to_have_attribute("aria-valuenow", "0")
     expect(memory.locator(".chart-when")).to_contain_text("at ")
-    memory.get_by_text("As a table").click()
+    memory.get_by_text("Show as table").click()
     expect(memory.get_by_role("row").nth(1)).to_contain_text("MB")
 
 

@@ -44,8 +44,8 @@ def test_a_citation_lights_up_its_source_and_opens_it_in_the_reader(page: Page, 
 
 def test_what_the_documents_do_not_hold_is_said_plainly(page: Page, desk: DeskProcess) -> None:
     ask(page, desk, "Who won the football world cup in 1998?")
-    expect(page.get_by_role("heading", name="The documents do not hold the answer")).to_be_visible()
-    expect(page.get_by_role("heading", name="Nearest passages")).to_be_visible()
+    expect(page.get_by_role("heading", name="No answer found in your documents")).to_be_visible()
+    expect(page.get_by_role("heading", name="Closest passages")).to_be_visible()
     assert_accessible(page)
     shoot(page, "ask-none")
 

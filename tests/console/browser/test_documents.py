@@ -53,7 +53,7 @@ def test_files_and_a_folder_can_be_chosen(documents: Page, tmp_path: Path) -> No
     # Two files of the same name do not take each other's place, and what is hidden stays at home.
     expect(upload(documents, "north-README.md")).to_contain_text("Ready")
     expect(upload(documents, "south-README.md")).to_contain_text("Ready")
-    expect(documents.get_by_text("1 hidden file left out.")).to_be_visible()
+    expect(documents.get_by_text("1 hidden file skipped.")).to_be_visible()
     with documents.expect_file_chooser() as chooser:
         documents.get_by_role("button", name="Choose files…").click()
     (tmp_path / "single.txt").write_text("One file alone.")
@@ -125,7 +125,7 @@ def test_a_file_that_is_too_large_is_not_even_sent(page: Page, desk: DeskProcess
     page.goto(f"{desk.url}/console/documents?collection=plant")
     expect(page.get_by_text("up to 1.0 kB each")).to_be_visible()
     drop(page, ("large.txt", "x" * 2048))
-    expect(upload(page, "large.txt")).to_contain_text("It has 2.0 kB; the desk takes files of up to 1.0 kB.")
+    expect(upload(page, "large.txt")).to_contain_text("The file has 2.0 kB; the limit is 1.0 kB.")
     assert sent == []
 
 
@@ -170,7 +170,7 @@ def test_a_name_that_is_taken_is_asked_about(documents: Page, desk: DeskProcess)
 
 def test_a_web_page_that_may_not_be_fetched_fails_with_its_reason_and_can_be_retried(documents: Page) -> None:
     documents.get_by_role("tab", name="Web page").click()
-    documents.get_by_label("Address").fill("http://127.0.0.1:9/guide.html")
+    documents.get_by_label("URL").fill("http://127.0.0.1:9/guide.html")
     documents.get_by_role("button", name="Add page").click()
     failed = row(documents, "http://127.0.0.1:9/guide.html")
     expect(failed).to_contain_text("Failed")
@@ -209,7 +209,7 @@ def test_a_collection_is_made_and_deleted_only_when_its_name_is_typed(documents:
     expect(entry).to_contain_text("1")
     documents.get_by_role("button", name="Delete collection").click()
     dialog = documents.get_by_role("dialog")
-    expect(dialog).to_contain_text("The 1 document in it will be gone for good")
+    expect(dialog).to_contain_text("This permanently deletes 1 document")
     expect(dialog.get_by_role("button", name="Delete collection")).to_be_disabled()
     dialog.get_by_role("textbox").fill("Night work")
     dialog.get_by_role("button", name="Delete collection").click()

@@ -123,7 +123,7 @@ def test_in_the_search(zoo_page: Page, zoo: DeskProcess) -> None:
     expect(zoo_page.locator("option", has_text="zoo (")).to_have_count(1)
     for mark in zoo_page.locator(".result").all():
         mark.hover()
-    zoo_page.get_by_role("tab", name="Raw answer").click()
+    zoo_page.get_by_role("tab", name="Raw response").click()
 
 
 def test_in_a_query_that_somebody_else_has_put_into_the_address(zoo_page: Page, zoo: DeskProcess) -> None:

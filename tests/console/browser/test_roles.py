@@ -52,7 +52,7 @@ def test_the_keys_page_says_why_it_is_not_for_everybody(browser: Browser, auth_d
     with sign_in(browser, auth_desk, "wim") as page:
         page.goto(f"{auth_desk.desk.url}/console/keys")
         expect(page.get_by_role("heading", name="This page is for administrators")).to_be_visible()
-        expect(page.get_by_text("whose key has the role admin")).to_be_visible()
+        expect(page.get_by_text("keys with the role admin")).to_be_visible()
 
 
 def test_a_tenant_does_not_see_the_documents_of_another(browser: Browser, auth_desk: AuthDesk) -> None:

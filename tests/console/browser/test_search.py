@@ -138,7 +138,7 @@ def test_stale_response_is_discarded(page: Page, desk: DeskProcess) -> None:
 def test_a_search_can_be_shared_by_its_address(page: Page, desk: DeskProcess) -> None:
     search(page, desk, "rollback")
     page.get_by_label("Collection").select_option("handbook")
-    page.get_by_label("Match").select_option("words")
+    page.get_by_label("Mode").select_option("words")
     page.get_by_label("Results").fill("3")
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{desk.url}/console/?q=rollback&collection=handbook&mode=words&limit=3")
@@ -173,7 +173,7 @@ def test_conditions_become_filters_and_nested_ones_are_written_as_json(page: Pag
     source = page.get_by_label("Filters as JSON")
     source.fill('{"$or": [')
     source.blur()
-    expect(page.locator(".field-error")).to_contain_text("not JSON")
+    expect(page.locator(".field-error")).to_contain_text("Invalid JSON")
     expect(source).to_have_attribute("aria-invalid", "true")
     assert_accessible(page, ".search-form")
     shoot(page, "search-filters")
@@ -191,7 +191,7 @@ def test_what_the_desk_refuses_is_said_in_its_words(page: Page, desk: DeskProces
 
 def test_nothing_found_says_what_to_try(page: Page, desk: DeskProcess) -> None:
     page.goto(f"{desk.url}/console/?q=keys&filters=%7B%22title%22%3A%22no+such+title%22%7D")
-    expect(page.get_by_role("heading", name="Nothing was found")).to_be_visible()
+    expect(page.get_by_role("heading", name="No results")).to_be_visible()
 
 
 def test_arrows_and_letters_go_through_the_results_and_enter_opens_one(page: Page, desk: DeskProcess) -> None:
@@ -216,7 +216,7 @@ def test_the_curl_command_that_is_shown_gives_what_the_console_got(page: Page, d
     command = call_as(page, "curl")
     ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=True)
     assert json.loads(ran.stdout)["structuredContent"]["results"]
-    raw = json.loads(call_as(page, "Raw answer"))
+    raw = json.loads(call_as(page, "Raw response"))
     assert json.loads(ran.stdout)["structuredContent"]["results"] == raw["structuredContent"]["results"]
 
 
@@ -233,7 +233,7 @@ def test_the_call_names_the_key_and_never_holds_it(page: Page, desk: DeskProcess
     page.goto(f"{desk.url}/console/")
     page.evaluate("sessionStorage.setItem('refdesk.key', 'rd_very_secret')")
     search(page, desk, "rollback")
-    shown = [call_as(page, tab) for tab in ("curl", "JSON", "Python", "Raw answer")]
+    shown = [call_as(page, tab) for tab in ("curl", "JSON", "Python", "Raw response")]
     assert "$REFDESK_KEY" in shown[0]
     assert "REFDESK_KEY" in shown[2]
     assert "rd_very_secret" not in "".join(shown)

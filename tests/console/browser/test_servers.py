@@ -94,11 +94,11 @@ def test_a_good_server_shows_its_tools_and_how_long_they_take(servers: Page, fle
 
 def test_a_server_that_crashes_says_why_and_shows_what_it_wrote(servers: Page) -> None:
     crashing = card(servers, "crashing")
-    expect(crashing).to_contain_text("Not working")
+    expect(crashing).to_contain_text("Error")
     expect(crashing.locator(".server-error")).to_contain_text("3")
     crashing.get_by_text("Recent log").click()
     expect(crashing.get_by_role("region", name="Log of crashing")).not_to_be_empty()
-    expect(crashing.get_by_role("region", name="Log of crashing")).not_to_contain_text("written nothing")
+    expect(crashing.get_by_role("region", name="Log of crashing")).not_to_contain_text("log is empty")
     shoot(servers, "servers-crashing")
 
 
@@ -106,7 +106,7 @@ def test_a_server_is_switched_off_and_on(servers: Page, fleet: Fleet) -> None:
     good, switch = card(servers, "good"), card(servers, "good").get_by_role("switch")
     expect(good).to_contain_text("Running")
     switch.press("Space")
-    expect(good).to_contain_text("Switched off: agents do not see its tools.")
+    expect(good).to_contain_text("Disabled: agents do not see its tools.")
     eventually_sync(lambda: _tools_of(fleet, "good") == [])
     switch.press("Space")
     expect(good).to_contain_text("Running")
@@ -117,7 +117,7 @@ def test_a_definition_that_changed_waits_is_shown_and_approved(servers: Page, fl
     # Trusted is what was listed first.
     expect(fickle).to_contain_text("1 tool")
     fickle.get_by_role("switch").press("Space")
-    expect(fickle).to_contain_text("Switched off")
+    expect(fickle).to_contain_text("Disabled")
     fleet.description.write_text(DISHONEST)
     fickle.get_by_role("switch").press("Space")
     expect(fickle.get_by_role("heading", name="1 tool definition waits for approval")).to_be_visible()

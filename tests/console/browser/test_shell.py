@@ -61,7 +61,7 @@ def test_links_change_the_view_without_loading_the_page_anew(page: Page, desk: D
 
 def test_an_address_that_leads_nowhere_says_so(page: Page, desk: DeskProcess) -> None:
     page.goto(f"{desk.url}/console/nowhere")
-    expect(page.get_by_role("heading", level=1)).to_have_text("There is no such page")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
 
 
 def test_g_and_a_letter_go_to_each_view(page: Page, desk: DeskProcess) -> None:
@@ -102,7 +102,7 @@ def test_the_skip_link_is_the_first_stop_and_leads_to_the_content(page: Page, de
     expect(page).to_have_title("Servers · Refdesk")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
 
@@ -138,7 +138,7 @@ def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(
     with open_page(browser, auth_desk.desk.url, color_scheme="light") as (page, findings):
         findings.expected = ["401"]
         page.goto(f"{auth_desk.desk.url}/console/")
-        asked = page.get_by_role("dialog", name="This desk asks for a key")
+        asked = page.get_by_role("dialog", name="This server requires a key")
         expect(asked).to_contain_text("refdesk keys make")
         assert_accessible(page, "dialog")
         shoot(page, "shell-key-dialog")
@@ -172,10 +172,10 @@ def test_a_desk_that_goes_away_is_said_to_be_and_all_goes_on_when_it_is_back(bro
         desk.process.wait()
         search.get_by_role("searchbox", name="Query").fill("how do I require a key")
         search.keyboard.press("Enter")
-        expect(search.locator(".banner")).to_contain_text("does not answer")
+        expect(search.locator(".banner")).to_contain_text("is not responding")
         shoot(search, "shell-away")
         drop(documents, ("one.md", "# One\n\nText."), ("two.md", "# Two\n\nText."))
-        expect(documents.get_by_text("2 files wait and go on by themselves when it is back")).to_be_visible()
+        expect(documents.get_by_text("2 files will continue when it is back")).to_be_visible()
         with desk_process(tmp_path, port=int(desk.url.rpartition(":")[2]), model=False):
             expect(search.locator(".banner")).to_have_count(0)
             expect(search.locator(".result").first).to_be_visible()

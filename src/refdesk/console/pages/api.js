@@ -36,7 +36,7 @@ export class ApiError extends Error {
    * @param {{code?: string | number, message?: string, data?: any}} error
    */
   constructor(status, error) {
-    super(error.message || `The desk answered ${status}.`);
+    super(error.message || `The server returned ${status}.`);
     this.name = "ApiError";
     this.status = status;
     this.code = error.code ?? status;
@@ -186,7 +186,7 @@ function extractError(answer) {
 }
 
 function createUnreachableError() {
-  return new ApiError(0, {code: "away", message: "The desk does not answer."});
+  return new ApiError(0, {code: "away", message: "Refdesk is not responding."});
 }
 
 /** @returns {Record<string, string>} */

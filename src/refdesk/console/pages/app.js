@@ -27,7 +27,7 @@ start();
 
 async function start() {
   drawHeader(header, headerState());
-  replace(main, spinner("Opening the desk"));
+  replace(main, spinner("Loading"));
   // Preload the view while the caller is identified. Errors are reported when it is shown.
   findRoute(new URL(location.href))
     ?.load()
@@ -129,7 +129,7 @@ async function signOut() {
 }
 
 function onReachable() {
-  toast("The desk is back.", "good");
+  toast("Connected again.", "good");
   reconnect();
   if (me === ANONYMOUS) start();
   else if (main.querySelector(".error-box[data-away=yes]")) router.reload();
@@ -137,7 +137,7 @@ function onReachable() {
 
 function notFoundView() {
   const link = h("a", {class: "button", href: path("search")}, "Search the documents");
-  return h("div", pageHeader("There is no such page"), emptyState({title: "The address leads nowhere", actions: link}));
+  return h("div", pageHeader("Page not found"), emptyState({title: "Check the URL", actions: link}));
 }
 
 /** @param {any} error */

@@ -15,7 +15,7 @@ export async function showUnreachable(onReachable) {
   const banner = /** @type {HTMLElement} */ (document.getElementById("banner"));
   replace(
     banner,
-    h("div", {class: "banner"}, icon("warning"), "The desk does not answer. Trying again until it does."),
+    h("div", {class: "banner"}, icon("warning"), "Refdesk is not responding. Reconnecting…"),
   );
   while (!(await isReachable())) await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   isWaiting = false;

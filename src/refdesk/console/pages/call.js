@@ -85,14 +85,14 @@ export function callPanel() {
       ["curl", "curl", part("curl", "curl command")],
       ["json", "JSON", part("json", "JSON of the call")],
       ["python", "Python", part("python", "Python program")],
-      ["raw", "Raw answer", part("raw", "Raw answer")],
+      ["raw", "Raw response", part("raw", "Raw response")],
     ],
     {selected: sessionStorage.getItem(TAB_KEY) ?? "curl", onChange: (name) => sessionStorage.setItem(TAB_KEY, name)},
   );
   const panel = h("section", {class: "call", "aria-label": "The call"}, h("h2", "The call"), body);
   panel.show = (/** @type {Call} */ call) => {
     for (const [name, make] of Object.entries(formatters)) replace(codeElements[name], make(call));
-    replace(codeElements.raw, call.answer ? JSON.stringify(call.answer, null, 2) : "No answer yet.");
+    replace(codeElements.raw, call.answer ? JSON.stringify(call.answer, null, 2) : "No response yet.");
   };
   return panel;
 }

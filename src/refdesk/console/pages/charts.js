@@ -176,7 +176,7 @@ export class TimeChart {
   #describe() {
     const sentences = this.#series.map(({name, value}) => {
       const measured = this.#samples.map(value).filter((one) => one !== null);
-      if (!measured.length) return `${name}: nothing measured yet.`;
+      if (!measured.length) return `${name}: no data yet.`;
       return `${name}: highest ${this.#formatValue(Math.max(...measured))}.`;
     });
     setText(this.#parts.summary, sentences.join(" "));
@@ -214,7 +214,7 @@ function chartParts(title, series) {
   const plot = h("div", {...sliderAttributes(`${title}: moment`, `${id}-summary`), class: "chart-plot"}, picture);
   const summary = h("p", {class: "chart-summary", id: `${id}-summary`});
   const rows = h("tbody");
-  const table = h("details", {class: "fold chart-table"}, h("summary", "As a table"), valueTable(title, series, rows));
+  const table = h("details", {class: "fold chart-table"}, h("summary", "Show as table"), valueTable(title, series, rows));
   const caption = h("figcaption", h("h3", {id}, title), when, legend(series, values));
   const figure = h("figure", {class: "time-chart", "aria-labelledby": id}, caption, plot, summary, table);
   return {figure, plot, picture, axes, lines, cursor, values, when, summary, table, rows};
@@ -247,7 +247,7 @@ function legend(series, values) {
 /** @param {string} title @param {Series[]} series @param {Element} rows */
 function valueTable(title, series, rows) {
   const heads = ["Time", ...series.map(({name}) => name)].map((name) => h("th", {scope: "col"}, name));
-  return h("table", h("caption", {class: "unseen"}, `${title}, the latest values`), h("thead", h("tr", heads)), rows);
+  return h("table", h("caption", {class: "unseen"}, `${title}, latest values`), h("thead", h("tr", heads)), rows);
 }
 
 /** @param {number} index */

@@ -45,7 +45,7 @@ async function loadOptions(control, context, value) {
     );
   } catch (error) {
     if (!isAbort(error))
-      context.toast(`The collections could not be listed: ${/** @type {Error} */ (error).message}`, "bad");
+      context.toast(`Cannot list collections: ${/** @type {Error} */ (error).message}`, "bad");
   }
 }
 

@@ -50,9 +50,9 @@ export function showShortcuts() {
     ...navigation,
     shortcut(["j", "↓"], "Next result", "or"),
     shortcut(["k", "↑"], "Previous result", "or"),
-    shortcut(["Enter"], "Open the result"),
-    shortcut(["Esc"], "Close, or leave the field"),
-    shortcut(["?"], "This list"),
+    shortcut(["Enter"], "Open result"),
+    shortcut(["Esc"], "Close, or leave a field"),
+    shortcut(["?"], "Show shortcuts"),
   ];
   const on = !localStorage.getItem(DISABLED_KEY);
   const body = [h("dl", {class: "shortcuts"}, all), toggle("Single-key shortcuts", on, saveSetting)];

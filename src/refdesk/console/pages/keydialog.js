@@ -29,7 +29,7 @@ function openDialog(refusal) {
   const problem = h(
     "p",
     {class: "field-error", role: "alert"},
-    previousKey ? `${refusal ?? "The key was refused."}` : null,
+    previousKey ? `${refusal ?? "The key was rejected."}` : null,
   );
   return new Promise((resolve) => {
     const submit = (/** @type {Event} */ event) => {
@@ -40,7 +40,7 @@ function openDialog(refusal) {
       handle.close(true);
     };
     const handle = dialog({
-      title: "This desk asks for a key",
+      title: "This server requires a key",
       body: [explanation(), h("form", {id: "key-form", on: {submit}}, field("API key", input), problem)],
       actions: [
         button("Not now", () => handle.close(false)),
@@ -54,8 +54,8 @@ function openDialog(refusal) {
 
 function explanation() {
   return [
-    h("p", "Whoever runs the desk makes one for you, on the machine where it runs:"),
+    h("p", "An administrator creates keys on the server:"),
     h("pre", {class: "command"}, h("code", "refdesk keys make NAME --user YOU")),
-    h("p", {class: "faint"}, "The key stays in this tab and is forgotten when the tab is closed."),
+    h("p", {class: "faint"}, "The key is stored in this tab only, until you close it."),
   ];
 }

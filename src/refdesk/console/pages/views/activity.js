@@ -44,7 +44,7 @@ class ActivityPage {
     this.element = h(
       "div",
       {class: "activity-view"},
-      pageHeader("Activity", "The last 30 minutes of this desk's process, as it goes on."),
+      pageHeader("Activity", "The last 30 minutes of this server process, live."),
       this.errorArea,
       h("h2", {class: "unseen"}, "Charts"),
       h(
@@ -132,7 +132,7 @@ function toolTable(rows) {
 function noCallsYet() {
   return emptyState({
     title: "No calls yet",
-    text: "Every call of an agent, and every search from this console, is counted here.",
+    text: "Calls from agents and searches from this console appear here.",
   });
 }
 

@@ -42,7 +42,7 @@ class Ask {
     this.element = h(
       "div",
       {class: "ask"},
-      pageHeader("Ask", "The answer comes from the documents of this desk and from nothing else."),
+      pageHeader("Ask", "Answers come only from the indexed documents."),
       h(
         "form",
         {class: "ask-form", on: {submit}},
@@ -75,7 +75,7 @@ class Ask {
     try {
       const answer = await tool(TOOL, args, {signal: controller.signal});
       replace(this.answer, drawAnswer(answer.structuredContent, question));
-      announce(answer.structuredContent.found ? "The answer is here" : "The documents do not hold the answer");
+      announce(answer.structuredContent.found ? "Answer ready" : "No answer found in your documents");
       this.showCall({tool: TOOL, args, answer});
     } catch (error) {
       if (!isAbort(error))

@@ -26,7 +26,7 @@ export function view(context) {
   const page = h(
     "div",
     {class: "documents-view"},
-    pageHeader("Documents", "What agents can search here. Documents are converted and indexed in the background."),
+    pageHeader("Documents", "Documents that agents can search. New ones are converted and indexed in the background."),
     h(
       "div",
       {class: "documents-layout"},

@@ -18,9 +18,9 @@ export function view(context) {
 }
 
 const NOT_AN_ADMIN =
-  "Keys are made and revoked by somebody whose key has the role admin. Sign in with such a key, or ask them.";
+  "Only keys with the role admin can create and revoke keys. Sign in with one, or ask an administrator.";
 
-const NO_KEY_YET = "This desk is reached over the network and has no key yet. Make the first one on its machine:";
+const NO_KEY_YET = "This server is reachable over the network and has no key yet. Create the first one on the server:";
 
 /** @param {any} me */
 function accessDenied(me) {
@@ -35,10 +35,10 @@ class KeysPage {
   /** @param {any} context */
   constructor(context) {
     this.#context = context;
-    const make = button("Make a key", () => this.#make(), {kind: "primary", icon: "plus"});
+    const make = button("Create a key", () => this.#make(), {kind: "primary", icon: "plus"});
     this.keys = h("section", {"aria-label": "Keys"}, spinner());
     this.tenants = h("section", {class: "tenants-panel", "aria-label": "Tenants"});
-    const lead = "Who may use this desk, and as whom. Each tenant has documents of its own.";
+    const lead = "Who can use this server. Each tenant has its own documents.";
     this.element = h("div", {class: "keys-view"}, pageHeader("Keys and tenants", lead, make), this.keys, this.tenants);
     /** @type {any[]} */
     this.all = [];
@@ -69,8 +69,8 @@ class KeysPage {
         {title: "User", cell: (key) => key.user},
         {title: "Tenant", cell: (key) => key.tenant},
         {title: "Roles", cell: (key) => badgeList(key.roles, "none: every tool")},
-        {title: "Opens", cell: scopeText},
-        {title: "Made", className: "cell-time", cell: (key) => (key.created ? time(key.created) : "–")},
+        {title: "Access", cell: scopeText},
+        {title: "Created", className: "cell-time", cell: (key) => (key.created ? time(key.created) : "–")},
         {title: "Expires", className: "cell-time", cell: expiryCell},
         {title: "Actions", hidden: true, className: "cell-actions", cell: (key) => this.#revokeCell(key)},
       ],
@@ -99,7 +99,7 @@ class KeysPage {
     // Administration requires a key from now on, so continue with the one just created.
     if (isFirst && !getKey() && created.entry.roles.includes("admin")) {
       setKey(created.key);
-      this.#context.toast("This tab goes on with the new key.", "good");
+      this.#context.toast("This tab now uses the new key.", "good");
     }
     await this.load();
   }
@@ -116,11 +116,11 @@ class KeysPage {
 
   /** @param {any} key */
   async #revoke(key) {
-    const detail = `Whoever uses it as ${key.user} is refused from now on. It cannot be brought back.`;
+    const detail = `Requests of ${key.user} with this key are rejected from now on. This cannot be undone.`;
     if (!(await this.#context.confirm(`Revoke the key “${key.name}”?`, {detail, yes: "Revoke", danger: true}))) return;
     try {
       await action("revoke_key", {name: key.name});
-      this.#context.toast(`The key ${key.name} is revoked.`, "good");
+      this.#context.toast(`Key ${key.name} revoked.`, "good");
     } catch (error) {
       this.#context.toast(/** @type {Error} */ (error).message, "bad");
     }
@@ -133,7 +133,7 @@ function noKeys() {
     "div",
     {class: "no-keys"},
     firstKeyNotice(),
-    emptyState({title: "No keys yet", text: "This desk needs none: it can only be reached from this machine."}),
+    emptyState({title: "No keys yet", text: "No key is needed: the server can only be reached from this machine."}),
   );
 }
 

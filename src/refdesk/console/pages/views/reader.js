@@ -40,12 +40,12 @@ export async function view(context) {
 function noDocument() {
   const actions = [
     h("a", {class: "button button-primary", href: path("search")}, "Search"),
-    h("a", {class: "button", href: path("documents")}, "See the documents"),
+    h("a", {class: "button", href: path("documents")}, "Show documents"),
   ];
   return h(
     "div",
     pageHeader("Reader"),
-    emptyState({title: "No document is open", text: "Open one from a search or from the documents.", actions}),
+    emptyState({title: "No document is open", text: "Open one from Search or Documents.", actions}),
   );
 }
 
@@ -131,7 +131,7 @@ class Reader {
 
   /** @param {any} part @param {number[]} [levels] levels of the headings that it continues */
   draw(part, levels = []) {
-    if (part.blocks.length === 0) return h("p", {class: "faint"}, "There is no text here.");
+    if (part.blocks.length === 0) return h("p", {class: "faint"}, "No text.");
     const anchor = (/** @type {string} */ section) => path("read", {id: this.id, section});
     const writeHit = this.position.q ? createMarker(this.position.q) : undefined;
     return drawBlocks(this.withoutTitle(part), {top: 2, levels, anchor, writeHit});

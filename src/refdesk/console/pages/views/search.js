@@ -35,7 +35,7 @@ class Search {
     this.element = h(
       "div",
       {class: "search-page"},
-      pageHeader("Search", "Ask the desk exactly as an agent would, and see what it gets."),
+      pageHeader("Search", "Run the search that an agent runs, and see its results."),
       this.form.element,
       h("div", {class: "search-columns"}, h("div", this.status, this.resultsArea), this.panel),
     );
@@ -84,7 +84,7 @@ class Search {
       plural(results.length, "passage"),
       milliseconds(took),
       `about ${number(tokens)} tokens`,
-      omitted > 0 && `${number(omitted)} more left out`,
+      omitted > 0 && `${number(omitted)} more omitted`,
       cached && "from the cache",
     ];
     replace(this.status, facts.filter(Boolean).join(" · "));

@@ -23,7 +23,7 @@ export function view(context) {
   context.events({servers: () => list.load(), open: () => list.load()});
   const timer = setInterval(() => document.hidden || list.load(), REFRESH_MS);
   context.signal.addEventListener("abort", () => clearInterval(timer));
-  const lead = "MCP servers whose tools agents reach through this desk.";
+  const lead = "MCP servers whose tools agents can use through Refdesk.";
   return h("div", {class: "servers-view"}, pageHeader("Servers", lead), list.element);
 }
 
@@ -98,14 +98,14 @@ class ServerList {
     const before = this.#states.get(server.name);
     this.#states.set(server.name, server.state);
     const [was, is] = [before === "Running", server.state === "Running"];
-    if (before && was !== is) announce(`${server.name} ${is ? "runs." : "does not run any more."}`);
+    if (before && was !== is) announce(`${server.name} ${is ? "is running." : "is no longer running."}`);
   }
 
   #emptyList() {
     const lines = ADD_COMMANDS.map((command) => h("li", h("code", command), copyButton(command)));
     return emptyState({
       title: "No servers yet",
-      text: "Add one on the machine of the desk; it is here within seconds, without a restart.",
+      text: "Add one on the server; it appears within seconds, without a restart.",
       actions: h("ul", {class: "command-lines"}, lines),
     });
   }

@@ -21,7 +21,7 @@ export class BreakerStrips {
       h(
         "p",
         {class: "faint"},
-        "A breaker opens when what it guards keeps failing: calls are refused at once until a trial succeeds.",
+        "A breaker opens after repeated failures and rejects calls until a trial call succeeds.",
       ),
       this.list,
     );
@@ -34,7 +34,7 @@ export class BreakerStrips {
     const strips = names.map((name) => this.#strip(name, findIntervals(samples, name), range));
     replace(
       this.list,
-      strips.length ? strips : h("li", {class: "faint"}, "Nothing is guarded by a breaker on this desk."),
+      strips.length ? strips : h("li", {class: "faint"}, "No dependency has a breaker."),
     );
   }
 

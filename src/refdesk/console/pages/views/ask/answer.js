@@ -19,7 +19,7 @@ export function drawAnswer(answer, question) {
   const element = h(
     "section",
     {class: ["answer", !answer.found && "answer-none"], "aria-label": "Answer"},
-    h("h2", answer.found ? "Answer" : "The documents do not hold the answer"),
+    h("h2", answer.found ? "Answer" : "No answer found in your documents"),
     h("div", {class: "text"}, drawBlocks(parseBlocks(answer.answer), {write})),
     h("p", {class: "answer-by"}, attribution(answer), copyButton(answer.answer, "Copy the answer")),
     sources.size > 0 && sourceList(answer, question),
@@ -32,9 +32,9 @@ export function drawAnswer(answer, question) {
 function attribution({model_used: model, cached, found}) {
   const who =
     model === EXTRACTIVE
-      ? "Quoted from the documents; no language model wrote it."
+      ? "Quoted from the documents, without a language model."
       : `Written by ${model} from the passages below.`;
-  return h("span", found || model !== EXTRACTIVE ? who : "No language model was asked.", cached && " From the cache.");
+  return h("span", found || model !== EXTRACTIVE ? who : "No language model was used.", cached && " From the cache.");
 }
 
 /** @param {string} text @param {Map<number, any>} sources @param {string} question */
@@ -92,7 +92,7 @@ function sourceList(answer, question) {
       ),
     );
   return [
-    h("h2", {class: "sources-title"}, answer.found ? "Sources" : "Nearest passages"),
+    h("h2", {class: "sources-title"}, answer.found ? "Sources" : "Closest passages"),
     h("ol", {class: "sources"}, items),
   ];
 }

@@ -125,10 +125,10 @@ export class AddPanel {
   async #send(reading) {
     try {
       const {found, hidden} = await reading;
-      if (hidden) this.#context.toast(`${plural(hidden, "hidden file")} left out.`);
-      if (!found.length) return void (hidden || this.#context.toast("There is no file in what you dropped."));
+      if (hidden) this.#context.toast(`${plural(hidden, "hidden file")} skipped.`);
+      if (!found.length) return void (hidden || this.#context.toast("No files found."));
       uploads.add(found, this.#targetId, this.#context.me.max_upload_bytes || Infinity);
-      announce(`${plural(found.length, "file")} on the way.`);
+      announce(`${plural(found.length, "file")} queued.`);
     } catch (error) {
       this.#context.toast(/** @type {Error} */ (error).message, "bad");
     }
@@ -147,7 +147,7 @@ export class AddPanel {
       placeholder: "https://example.com/guide.html",
       name: "url",
     });
-    const fields = [field("Address", url, "The desk fetches this one page, and converts it.")];
+    const fields = [field("URL", url, "Refdesk fetches and converts this page only.")];
     return this.#createForm(fields, "Add page", () => ({url: url.value}));
   }
 
@@ -172,7 +172,7 @@ export class AddPanel {
           collection_id: this.#targetId || (await ensureFirstCollection()),
         });
         form.reset();
-        this.#context.toast(`Taken on: ${answer.structuredContent.file_name}.`, "good");
+        this.#context.toast(`Queued: ${answer.structuredContent.file_name}.`, "good");
       } catch (error) {
         replace(errorArea, errorBox(error));
       } finally {

@@ -118,7 +118,7 @@ export class CollectionList {
         ` · ${plural(one.documents, "document")}`,
         one.version && ` · version ${one.version}`,
         one.updated_at && [" · updated ", time(one.updated_at)],
-        one.shared && " · comes with the desk and cannot be changed",
+        one.shared && " · built in, read-only",
       ),
       mayDelete && button("Delete collection", () => this.#remove(one), {kind: "small quiet", icon: "bin"}),
     ];
@@ -144,8 +144,8 @@ export class CollectionList {
         "form",
         {id, on: {submit}},
         field("Name", name),
-        field("Description", about, "For agents: what is in it, and what to look for there. May be left out."),
-        field("Version", version, "Of what is documented, such as 17 or 2026-11. May be left out."),
+        field("Description", about, "Optional. Tells agents what the collection contains."),
+        field("Version", version, "Optional. Version of the documented product, such as 17 or 2026-11."),
         errorArea,
       );
       const make = h("button", {class: "button button-primary", type: "submit", form: id}, "Create collection");
@@ -167,7 +167,7 @@ export class CollectionList {
       version: version.trim() || undefined,
     };
     const {collection} = await action("create_collection", params);
-    this.#context.toast(`The collection ${collection.name} is there.`, "good");
+    this.#context.toast(`Collection ${collection.name} created.`, "good");
     await this.load();
     this.#context.navigate(path("documents", {collection: collection.id}));
     return collection;
@@ -178,7 +178,7 @@ export class CollectionList {
     if (!(await confirmByName(one))) return;
     try {
       await action("delete_collection", {id: one.id});
-      this.#context.toast(`The collection ${one.name} is deleted.`, "good");
+      this.#context.toast(`Collection ${one.name} deleted.`, "good");
       this.#context.navigate(path("documents"));
     } catch (error) {
       this.#context.toast(/** @type {Error} */ (error).message, "bad");
@@ -197,11 +197,11 @@ function confirmByName(one) {
     });
     nameInput.addEventListener("input", () => (deleteButton.disabled = nameInput.value.trim() !== one.name));
     const count = plural(one.documents, "document");
-    const loss = `The ${count} in it will be gone for good, with all that was indexed. Agents will find nothing there.`;
+    const loss = `This permanently deletes ${count} from the index.`;
     const handle = dialog({
       title: `Delete the collection “${one.name}”?`,
       body: [
-        h("p", one.documents ? loss : "It is empty: nothing else is lost."),
+        h("p", one.documents ? loss : "The collection is empty."),
         one.documents > 0 && field(["To confirm, type ", h("strong", one.name)], nameInput),
       ],
       actions: [button("Cancel", () => handle.close()), deleteButton],

@@ -303,7 +303,7 @@ export class UploadQueue {
       this.#applyChanges([(await action("document", {id: item.documentId})).status]);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      if (error.status === 404) this.#setStage(item, "failed", "It was deleted meanwhile.");
+      if (error.status === 404) this.#setStage(item, "failed", "Deleted in the meantime.");
     }
   }
 }
@@ -324,7 +324,7 @@ addEventListener("beforeunload", (event) => {
 function updateItem(item, document) {
   item.document = document;
   item.stage = document.status === "success" ? "in" : document.status === "failed" ? "failed" : "working";
-  item.reason = document.status === "failed" ? (document.error ?? "It failed.") : "";
+  item.reason = document.status === "failed" ? (document.error ?? "Failed.") : "";
 }
 
 /** @param {Item} item @returns {Promise<string>} `updated_at` of the document it replaces; empty if there is none */
@@ -349,13 +349,13 @@ function renameUpload(uri, name) {
 
 /** @param {number} size @param {number} limit */
 function describeTooLarge(size, limit) {
-  return `It has ${bytes(size)}; the desk takes files of up to ${bytes(limit)}. Split it into smaller ones.`;
+  return `The file has ${bytes(size)}; the limit is ${bytes(limit)}. Split it into smaller files.`;
 }
 
 /** @param {Item} item */
 function describeAbortedUpload(item) {
-  const what = `Sending ${item.name} broke off ${item.tries} times, although the desk answers.`;
-  return `${what} Has the file been moved or changed?`;
+  const what = `Uploading ${item.name} failed ${item.tries} times.`;
+  return `${what} Was the file moved or changed?`;
 }
 
 /** @param {number} milliseconds @returns {Promise<void>} */

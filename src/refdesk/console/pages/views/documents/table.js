@@ -20,7 +20,7 @@ const DEBOUNCE_MS = 700;
 /** @type {[string, string][]} */
 const FILTERS = [
   ["all", "Any status"],
-  ["pending", "On the way"],
+  ["pending", "In progress"],
   ["success", "Ready"],
   ["failed", "Failed"],
 ];
@@ -187,7 +187,7 @@ export class DocumentTable {
         document.shared && badge("shared"),
       ),
       document.title !== document.id && h("p", {class: "document-id", title: document.id}, document.id),
-      document.status === "failed" && h("p", {class: "document-error"}, document.error || "It failed."),
+      document.status === "failed" && h("p", {class: "document-error"}, document.error || "Failed."),
     );
   }
 
@@ -277,11 +277,11 @@ export class DocumentTable {
 
   #emptyState() {
     if (this.filter.value !== "all") {
-      return emptyState({title: "Nothing to show", text: `No document of this kind is here now.`});
+      return emptyState({title: "Nothing to show", text: `No documents have this status.`});
     }
     const text = this.#context.me.may_write
-      ? "Drop files or a folder anywhere on this page, or add a web page or a text above."
-      : "Somebody who may add documents has to put some here.";
+      ? "Drop files or a folder anywhere on this page, or add a web page or text above."
+      : "Ask someone with write access to add documents.";
     return emptyState({title: "No documents yet", text});
   }
 
@@ -307,8 +307,8 @@ export class DocumentTable {
     const what = ids.length === 1 ? `Delete “${only?.title || ids[0]}”?` : `Delete ${plural(ids.length, "document")}?`;
     const detail =
       ids.length === 1
-        ? "It goes from the index for good, with its text. The original, where there is one, is not touched."
-        : "They go from the index for good, with their texts. The originals, where there are any, are not touched.";
+        ? "It is permanently removed from the index. The original file is not deleted."
+        : "They are permanently removed from the index. The original files are not deleted.";
     if (!(await this.#context.confirm(what, {detail, yes: "Delete", danger: true}))) return;
     try {
       const answer = await action("delete_documents", {ids});

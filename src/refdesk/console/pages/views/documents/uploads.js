@@ -26,7 +26,7 @@ export class UploadList {
     this.list = h("ul", {class: "uploads"});
     this.element = h(
       "section",
-      {class: "upload-panel", "aria-label": "Files on their way", hidden: true},
+      {class: "upload-panel", "aria-label": "Uploads", hidden: true},
       h("div", {class: "section-head"}, this.sentence, this.more),
       this.list,
     );
@@ -141,11 +141,11 @@ function stageLabel(item) {
     case "sending":
       return `Sending, ${percent(item.share)}`;
     case "clash":
-      return "Name is taken";
+      return "Name already exists";
     case "taking":
       return "Converting";
     case "working":
-      return item.document ? statusLabel(item.document) : "Taken on";
+      return item.document ? statusLabel(item.document) : "Queued";
     case "in":
       return "Ready";
     default:
@@ -169,11 +169,11 @@ function formatSummary() {
   const counts = uploads.countByStage();
   const unfinished = counts.waiting + counts.sending + counts.taking + counts.working;
   if (uploads.away)
-    return `The desk does not answer. ${plural(unfinished, "file")} wait and go on by themselves when it is back.`;
+    return `Refdesk is not responding. ${plural(unfinished, "file")} will continue when it is back.`;
   const segments = [
-    unfinished > 0 && `${plural(unfinished, "file")} on the way`,
+    unfinished > 0 && `${plural(unfinished, "file")} in progress`,
     counts.in > 0 && `${counts.in} ready`,
-    counts.clash > 0 && `${counts.clash} with a name that is taken`,
+    counts.clash > 0 && `${counts.clash} with an existing name`,
     counts.failed > 0 && `${counts.failed} failed`,
   ].filter(Boolean);
   return `${segments.join(", ")}.`;

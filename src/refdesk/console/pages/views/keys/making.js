@@ -7,13 +7,13 @@ import {button, copyButton, dialog, errorBox, field, select} from "../../widgets
 
 /** @type {[string, string][]} roles and their descriptions */
 const ROLES = [
-  ["reader", "Only reads: searches, reads, asks"],
-  ["writer", "Uses every tool, also those that add and delete"],
-  ["service", "As a writer, and acts for other users and tenants"],
-  ["admin", "Everything, and the administration of this desk"],
+  ["reader", "Read-only: search, read, ask"],
+  ["writer", "All tools, including add and delete"],
+  ["service", "Like writer, and can act for other users and tenants"],
+  ["admin", "All tools, and administration"],
 ];
 
-const NO_ADMIN = "Once this key exists, nobody can administer the desk from here without one that has the role admin.";
+const NO_ADMIN = "Once this key exists, administration needs a key with the role admin.";
 
 /** @type {[string, string][]} */
 const EXPIRY_OPTIONS = [
@@ -31,9 +31,9 @@ const EXPIRY_OPTIONS = [
 export function askForNewKey(options) {
   return new Promise((resolve) => {
     const form = new KeyForm(options, (created) => handle.close(created));
-    const make = h("button", {class: "button button-primary", type: "submit", form: form.element.id}, "Make key");
+    const make = h("button", {class: "button button-primary", type: "submit", form: form.element.id}, "Create key");
     const handle = dialog({
-      title: options.isFirst ? "Make the first key" : "Make a key",
+      title: options.isFirst ? "Create the first key" : "Create a key",
       body: form.element,
       actions: [button("Cancel", () => handle.close()), make],
       onClose: (created) => resolve(created ?? null),
@@ -62,13 +62,13 @@ class KeyForm {
       "Only these toolsets",
       toolsets.map((name) => [name, ""]),
       [],
-      "None chosen: all of them.",
+      "All if none is selected.",
     );
     this.servers = input({name: "servers", placeholder: "*", spellcheck: "false"});
     this.errorArea = h("div");
     const serverHint = [
-      "Names and patterns set apart by blanks; empty: all. ",
-      servers.length > 0 && `There are ${servers.join(", ")}.`,
+      "Names and patterns, separated by spaces. All if empty. ",
+      servers.length > 0 && `Available: ${servers.join(", ")}.`,
     ];
     this.element = h(
       "form",
@@ -78,14 +78,14 @@ class KeyForm {
       h(
         "div",
         {class: "field-pair"},
-        field("User", this.user, "Empty: as the name."),
-        field("Tenant", this.tenant, "Each has documents of its own."),
+        field("User", this.user, "Defaults to the name."),
+        field("Tenant", this.tenant, "Each tenant has its own documents."),
       ),
       this.roles.element,
       h(
         "details",
         {class: "fold"},
-        h("summary", "Narrow it further"),
+        h("summary", "More restrictions"),
         this.toolsets.element,
         field("Servers", this.servers, serverHint),
       ),
@@ -102,7 +102,7 @@ class KeyForm {
     event.preventDefault();
     const roles = this.roles.getSelected();
     if (this.#isFirst && !roles.includes("admin") && !this.errorArea.hasChildNodes()) {
-      const message = `${NO_ADMIN} Make the key all the same by pressing the button again.`;
+      const message = `${NO_ADMIN} Press the button again to create the key anyway.`;
       return void replace(this.errorArea, errorBox(new Error(message)));
     }
     try {
@@ -156,12 +156,12 @@ export function firstKeyNotice() {
   return h(
     "div",
     {class: "notice"},
-    h("p", h("strong", "The first key changes who may do what.")),
+    h("p", h("strong", "The first key changes permissions.")),
     h(
       "p",
-      "Until now everybody on this machine may administer the desk. Once there is a key, that needs one with the role ",
+      "So far, everyone on this machine is an administrator. Once a key exists, administration needs a key with the role ",
       h("strong", "admin"),
-      ". Make that one first.",
+      ". Create that one first.",
     ),
   );
 }
@@ -175,7 +175,7 @@ export function showKey({key, entry}) {
       body: [
         h(
           "p",
-          "Copy it now: it is shown this once, and kept nowhere. Whoever has it is ",
+          "Copy it now: it is shown only once. Its user is ",
           h("strong", entry.user),
           ".",
         ),

@@ -19,7 +19,7 @@ export class Outline {
     this.entries = about.outline ?? [];
     /** @type {Map<string, HTMLElement>} */
     this.links = new Map();
-    const omitted = about.outline_omitted && h("p", {class: "faint"}, `${about.outline_omitted} more are not listed.`);
+    const omitted = about.outline_omitted && h("p", {class: "faint"}, `${about.outline_omitted} more not listed.`);
     this.element = h(
       "details",
       {class: "fold outline", open: matchMedia("(min-width: 64rem)").matches, hidden: this.entries.length === 0},

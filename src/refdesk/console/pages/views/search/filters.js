@@ -52,7 +52,7 @@ class FilterEditor {
     const modeButton = button(this.raw ? "Edit as rows" : "Edit as JSON", () => this.toggleMode(), {
       kind: "small quiet",
     });
-    const hint = "All conditions have to hold. A name that is not offered is one of the metadata, as metadata.team is.";
+    const hint = "All conditions must match. Other names refer to metadata, such as metadata.team.";
     replace(
       this.body,
       this.fieldList,
@@ -74,7 +74,7 @@ class FilterEditor {
     const filters = this.value();
     if (this.raw) {
       const rows = toRows(filters);
-      if (rows === null) return void replace(this.problem, "These filters nest, which rows cannot show.");
+      if (rows === null) return void replace(this.problem, "Nested filters can only be edited as JSON.");
       replace(this.list);
       for (const row of rows) this.addRow(row);
     } else {
@@ -150,8 +150,8 @@ function validateJson(source) {
   try {
     const value = JSON.parse(source);
     if (value && typeof value === "object" && !Array.isArray(value)) return "";
-    return "Filters are a JSON object.";
+    return "Filters must be a JSON object.";
   } catch (error) {
-    return `This is not JSON: ${/** @type {Error} */ (error).message}`;
+    return `Invalid JSON: ${/** @type {Error} */ (error).message}`;
   }
 }

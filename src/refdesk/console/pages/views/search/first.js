@@ -51,7 +51,7 @@ function questions(ask) {
   return h(
     "section",
     h("h2", "Try a question"),
-    h("p", {class: "faint"}, "The manual of this desk answers these."),
+    h("p", {class: "faint"}, "The manual answers these."),
     h("ul", {class: "examples"}, items),
   );
 }
@@ -59,15 +59,15 @@ function questions(ask) {
 /** @param {any} context @param {any[]} own */
 function hint(context, own) {
   const documents = own.reduce((sum, {documents}) => sum + documents, 0);
-  const link = h("a", {href: path("documents")}, context.me.may_write ? "Add documents" : "See the documents");
+  const link = h("a", {href: path("documents")}, context.me.may_write ? "Add documents" : "Show documents");
   const summary =
     own.length === 0
-      ? "This desk holds only its own manual so far."
-      : `This desk holds ${plural(documents, "document")} of yours in ${plural(own.length, "collection")}.`;
+      ? "Only the manual is indexed so far."
+      : `${plural(documents, "document")} in ${plural(own.length, "collection")}.`;
   return h(
     "section",
     h("h2", "Your documents"),
-    h("p", summary, " ", link, context.me.may_write && ": drop files, or give an address."),
+    h("p", summary, " ", link, context.me.may_write && ": drop files, or enter a URL."),
   );
 }
 

@@ -53,7 +53,7 @@ export function searchForm(context, state, run) {
       "div",
       {class: "search-settings"},
       field("Collection", collection),
-      field("Match", mode),
+      field("Mode", mode),
       field("Results", limit),
     ),
     filters.element,

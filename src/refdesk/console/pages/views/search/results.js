@@ -27,9 +27,9 @@ export function resultList(results, query) {
 
 function noResults() {
   const text =
-    "Try other words, another collection, or fewer filters. Documents still being brought in are not found yet.";
-  const link = h("a", {class: "button", href: path("documents")}, "See the documents");
-  return emptyState({title: "Nothing was found", text, actions: link});
+    "Try other words, another collection or fewer filters. Documents that are still being indexed are not found yet.";
+  const link = h("a", {class: "button", href: path("documents")}, "Show documents");
+  return emptyState({title: "No results", text, actions: link});
 }
 
 /** @param {any} hit @param {number} rank @param {string} query @param {(text: string) => any} write */

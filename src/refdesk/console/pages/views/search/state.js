@@ -15,9 +15,9 @@ export const MAX_LIMIT = 100;
 
 /** @type {[State["mode"], string][]} */
 export const MODES = [
-  ["", "Words and meaning"],
-  ["meaning", "Meaning only"],
-  ["words", "Words only"],
+  ["", "Hybrid"],
+  ["meaning", "Semantic"],
+  ["words", "Full-text"],
 ];
 
 /** @type {Record<string, object>} tool arguments by mode; the default needs none */

@@ -12,19 +12,19 @@ import {serverLog} from "./log.js";
 const STATES = {
   Running: ["Running", "good"],
   Starting: ["Starting", "info"],
-  Error: ["Not working", "bad"],
+  Error: ["Error", "bad"],
   Stopped: ["Stopped", "plain"],
 };
 
 /** @type {Record<string, [string, string]>} */
 const BREAKERS = {
   closed: ["Closed: calls pass", "good"],
-  half_open: ["Half open: a few calls are tried", "warn"],
-  open: ["Open: calls are refused", "bad"],
+  half_open: ["Half-open: trial calls", "warn"],
+  open: ["Open: calls are rejected", "bad"],
 };
 
 const FIXED_NOTE = "set in the configuration";
-const APPROVAL_NOTE = "Until then agents cannot call what changed. Look for words that tell a model what to do.";
+const APPROVAL_NOTE = "Until then, agents cannot call changed tools. Look for instructions to the model.";
 
 /** @typedef {{tool: string, sha256: string, is_new: boolean, diff: string}} Held */
 
@@ -50,7 +50,7 @@ export class ServerCard {
     this.state = h("span", {class: "server-state"});
     this.control = h("div", {class: "server-control"});
     this.facts = h("dl", {class: "server-facts"});
-    this.off = h("p", {class: "faint"}, "Switched off: agents do not see its tools.");
+    this.off = h("p", {class: "faint"}, "Disabled: agents do not see its tools.");
     this.errorArea = h("div");
     this.held = h("div", {class: "server-held"});
     this.toolsHead = h("span");
@@ -114,7 +114,7 @@ export class ServerCard {
   #enabledToggle(enabled) {
     const label = ["Enabled", h("span", {class: "unseen"}, `: ${this.name}`)];
     return toggle(label, enabled, (on) =>
-      this.#apply("set_server", {name: this.name, enabled: on}, `${this.name} is switched ${on ? "on" : "off"}.`),
+      this.#apply("set_server", {name: this.name, enabled: on}, `${this.name} is ${on ? "enabled" : "disabled"}.`),
     );
   }
 
@@ -134,7 +134,7 @@ export class ServerCard {
     return h(
       "section",
       {class: "held-tool"},
-      h("h4", h("code", one.tool), one.is_new ? " is new" : " is not what it was"),
+      h("h4", h("code", one.tool), one.is_new ? " is new" : " changed"),
       diff(one.diff),
       mayAdminister && h("div", {class: "row-actions"}, this.#decisionButtons([one], one.tool)),
     );
@@ -160,7 +160,7 @@ export class ServerCard {
    */
   async #decide(held, reject) {
     for (const {tool, sha256} of held) {
-      const done = reject ? `${tool} is rejected: agents do not get it.` : `${tool} is approved: agents can call it.`;
+      const done = reject ? `${tool} is rejected: agents cannot call it.` : `${tool} is approved: agents can call it.`;
       await this.#apply("approve", {name: this.name, tool, sha256, reject}, done);
     }
   }
@@ -179,7 +179,7 @@ export class ServerCard {
 
 /** @param {any} server */
 function stateBadges({enabled, state, transport}) {
-  const [label, kind] = enabled ? (STATES[state] ?? [state, "plain"]) : ["Switched off", "plain"];
+  const [label, kind] = enabled ? (STATES[state] ?? [state, "plain"]) : ["Disabled", "plain"];
   return [badge(label, kind), h("span", {class: "faint"}, transport)];
 }
 
@@ -191,7 +191,7 @@ function errorLine({state, last_error: lastError}) {
 /** @param {any} server */
 function factList(server) {
   const facts = [
-    ["Offers", formatOffers(server)],
+    ["Provides", formatOffers(server)],
     ["Latency", formatLatency(server)],
     ["In flight", plural(server.in_flight, "call")],
     ["Breaker", breakerBadge(server)],
@@ -236,5 +236,5 @@ function toolLine({name, exposed, title, description}) {
 function formatRetry(breaker) {
   if (breaker.state !== "open") return null;
   const seconds = Math.ceil(breaker.retry_after ?? 0);
-  return seconds > 0 ? `, tried again in ${seconds} s` : ", tried again with the next call";
+  return seconds > 0 ? `, next attempt in ${seconds} s` : ", next attempt with the next call";
 }

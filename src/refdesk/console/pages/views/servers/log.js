@@ -18,7 +18,7 @@ export function serverLog(name, signal) {
   const refresh = async () => {
     try {
       const {lines} = await action("server_log", {name, lines: LINES}, {signal});
-      show(text, lines.length ? lines.join("\n") : "It has written nothing yet.");
+      show(text, lines.length ? lines.join("\n") : "The log is empty.");
       replace(errorArea);
     } catch (error) {
       if (!signal.aborted) replace(errorArea, errorBox(error, refresh));
