@@ -223,7 +223,9 @@ def render_commands_page() -> str:
     """Render the page of the command line."""
     # A fixed width, independent of the current terminal.
     contexts = _iter_contexts(cli.make_context(cli.name, [], resilient_parsing=True, terminal_width=100))
-    sections = (f"## `{one.command_path}`\n\n```text\n{_omit_common_options(one.get_help())}\n```\n" for one in contexts)
+    sections = (
+        f"## `{one.command_path}`\n\n```text\n{_omit_common_options(one.get_help())}\n```\n" for one in contexts
+    )
     return "\n".join([COMMANDS_INTRODUCTION, *sections])
 
 
