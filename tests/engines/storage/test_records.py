@@ -5,16 +5,25 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import CapacityLimiter
 
+from refdesk.calls import TenantId
 from refdesk.engines.base import NewDocument, TextSource
+from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.r2r import catalogue
+from refdesk.engines.r2r.local_db import LocalDb
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.databases import read_schema
+from refdesk.engines.storage.databases import DATABASE, TenantDatabase
 
-ENGINES = ("refdesk.engines.embedded", "refdesk.engines.r2r")
+ENGINES: dict[str, Callable[[Path], TenantDatabase]] = {
+    "embedded": lambda folder: TenantStore(folder, TenantId("acme"), CapacityLimiter(1), SearchThreads(1)),
+    "r2r": lambda folder: LocalDb(folder, TenantId("acme"), CapacityLimiter(1)),
+}
 QUESTIONS: dict[str, Callable[[records.Database], Any]] = {
     "how many wait": records.count_pending,
     "how many wait for R2R": catalogue.count_pending,
@@ -25,9 +34,10 @@ QUESTIONS: dict[str, Callable[[records.Database], Any]] = {
 
 
 @pytest.fixture(params=ENGINES)
-def database(request: pytest.FixtureRequest) -> Iterator[records.Database]:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        database.executescript(read_schema(request.param))
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[records.Database]:
+    with closing(ENGINES[request.param](tmp_path)) as created:
+        created.prepare()
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as database:
         yield database
 
 

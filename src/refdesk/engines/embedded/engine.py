@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 from anyio import CancelScope
@@ -18,7 +19,6 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
-    IN_PROGRESS,
     SHARED,
     CollectionInfo,
     Document,
@@ -41,19 +41,18 @@ from refdesk.engines.embedded.ingest_worker import PAUSES, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.databases import POLL_SECONDS
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
-
-POLL_SECONDS = 0.1
-"""Interval for polling documents that a caller waits for."""
 
 MANUAL_WAIT_SECONDS = 45.0
 """Maximum time the first search waits for the manual to be indexed. That takes a few seconds, and more on a slow
 machine right after installation. Shorter than a call's deadline."""
 
 Listener = Callable[[TenantId], None]
+T = TypeVar("T")
 
 
 class EmbeddedEngine:
@@ -77,34 +76,25 @@ class EmbeddedEngine:
         return await self._searcher.search(await self._open_readable(tenant), search)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: document_blobs.load_document(database, document_id))
-            if found is not None:
-                return found
-        return None
+        return await self._find(tenant, lambda database: document_blobs.load_document(database, document_id))
 
     async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
-        for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: document_blobs.open_packed_document(database, document_id))
-            if found is not None:
-                return found
-        return None
+        return await self._find(tenant, lambda database: document_blobs.open_packed_document(database, document_id))
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
-        for store in await self._open_readable(tenant):
-            found = await store.run(lambda database: document_blobs.load_info(database, document_id))
-            if found is not None:
-                return found
-        return None
+        return await self._find(tenant, lambda database: document_blobs.load_info(database, document_id))
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
+        return await self._find(
+            tenant, lambda database: document_blobs.load_window(database, document_id, chunk_id, before, after)
+        )
+
+    async def _find(self, tenant: TenantId, load: Callable[[records.Database], T | None]) -> T | None:
+        """Return what a query finds in the first store of the tenant that has it."""
         for store in await self._open_readable(tenant):
-            found = await store.run(
-                lambda database: document_blobs.load_window(database, document_id, chunk_id, before, after)
-            )
-            if found is not None:
+            if (found := await store.run(load)) is not None:
                 return found
         return None
 
@@ -118,14 +108,14 @@ class EmbeddedEngine:
         store = await self._stores.get_or_create(tenant)
         ids = await store.change(lambda database: records.queue_documents(database, documents))
         self._schedule(store)
-        return await self._get_statuses(store, ids)
+        return await store.get_statuses(ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         store = await self._stores.get(tenant)
         if store is None or not await store.change(lambda database: queue.retry(database, document_id)):
             return None
         self._schedule(store)
-        return next(iter(await self._get_statuses(store, [document_id])), None)
+        return await store.get_status(document_id)
 
     async def sync_folder(
         self,
@@ -146,30 +136,21 @@ class EmbeddedEngine:
 
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
         store = await self._stores.get(tenant)
-        if store is None:
-            return []
-        first = statuses = await self._get_statuses(store, document_ids)
-        with anyio.move_on_after(seconds):
-            while statuses == first and any(found.status in IN_PROGRESS for found in statuses):
-                await anyio.sleep(POLL_SECONDS)
-                statuses = await self._get_statuses(store, document_ids)
-        return statuses
+        return await store.wait(document_ids, seconds) if store else []
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         for store in await self._open_readable(tenant):
-            for found in await self._get_statuses(store, [document_id]):
+            if (found := await store.get_status(document_id)) is not None:
                 return found
         return None
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
-        stores = [store for store in await self._open_readable(tenant) if _has_collection(store, listing)]
-        if not stores:
-            return [], 0
-        # Shared documents are only listed if their collection is requested.
-        store = stores[0]
-        return await store.run(
-            lambda database: records.list_documents(database, listing, dict(store.conversion_progress))
-        )
+        for store in await self._open_readable(tenant):
+            # Shared documents are only listed if their collection is requested.
+            ids = [entry.id for entry in store.collections]
+            if listing.collection in ids or (listing.collection is None and not store.is_shared):
+                return await store.list_documents(listing)
+        return [], 0
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
         store = await self._stores.get(tenant)
@@ -259,9 +240,6 @@ class EmbeddedEngine:
         found = [await self._stores.get(owner) for owner in dict.fromkeys((tenant, SHARED))]
         return [store for store in found if store is not None]
 
-    async def _get_statuses(self, store: TenantStore, ids: Sequence[str]) -> list[DocumentStatus]:
-        return await store.run(lambda database: records.get_statuses(database, ids, dict(store.conversion_progress)))
-
 
 @asynccontextmanager
 async def open_embedded(
@@ -294,9 +272,3 @@ async def open_embedded(
     finally:
         with CancelScope(shield=True):
             await stores.close()
-
-
-def _has_collection(store: TenantStore, listing: Listing) -> bool:
-    if listing.collection is None:
-        return not store.is_shared
-    return any(entry.id == listing.collection for entry in store.collections)

@@ -17,9 +17,8 @@ import os
 import shutil
 import sqlite3
 import threading
-from asyncio import CancelledError
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -38,10 +37,9 @@ from refdesk.engines.embedded.vectors.manifest import MANIFEST
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import (
     DATABASE,
-    ConnectionPool,
+    TenantDatabase,
     collect_tenant_info,
     list_new_tenants,
-    read_schema,
     tenant_folder_name,
     translate_errors,
 )
@@ -86,29 +84,26 @@ class FilterCache:
         return found
 
 
-class TenantStore:
-    """Store of a tenant's documents, created on disk by `prepare`."""
+class TenantStore(TenantDatabase):
+    """Database and indexes of a tenant."""
+
+    schema_package = __package__
+    schema_version = SCHEMA_VERSION
+    other_version_hint = "use another --data folder, or remove the folder that it is in and add the documents again"
 
     def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter, search_threads: SearchThreads) -> None:
-        self.folder = folder
-        self.tenant = tenant
+        super().__init__(folder, tenant, limiter)
         self.fulltext = self._open_index(FullText, folder / "fulltext")
         self.vectors = self._open_index(Vectors, folder / "vectors")
-        self.conversion_progress: dict[int, float] = {}
-        """Progress of the conversions in this process, by document key."""
         self.error: str | None = None
         """Why ingestion is currently stopped."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.filter_cache = FilterCache()
-        self.busy = 0
-        """Number of current users. The store isn't closed while there are any."""
         self.used_at = monotonic()
         self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
         """Files that every index commit replaces."""
         self._known_revision = 0
-        self._limiter = limiter
         self._search_threads = search_threads
-        self._connections = ConnectionPool(folder / DATABASE)
 
     @property
     def revision(self) -> Hashable:
@@ -118,32 +113,9 @@ class TenantStore:
         """
         return self._known_revision, *map(_stat_identity, self._commit_files)
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
-        """Run a function with the database in a thread."""
-        return await self._call_in_thread(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
-
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function with the database in a search thread."""
         return await self._call_in_thread(work, self._search_threads.run)
-
-    async def _call_in_thread(
-        self, work: Callable[[sqlite3.Connection], T], in_thread: Callable[[Callable[[], T]], Awaitable[T]]
-    ) -> T:
-        call = object()
-
-        def run() -> T:
-            with translate_errors("the document store failed"), self._connections.borrow(call) as database:
-                return work(database)
-
-        self.busy += 1
-        try:
-            return await in_thread(run)
-        except CancelledError:
-            # A cancelled task leaves its thread running: stop the query, nobody awaits its result.
-            self._connections.interrupt(call)
-            raise
-        finally:
-            self.busy -= 1
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -160,7 +132,11 @@ class TenantStore:
 
     async def refresh(self) -> None:
         """Load changes made by this or another process."""
-        self._known_revision, self.collections = await self.run(self._read_state)
+
+        def read(database: sqlite3.Connection) -> tuple[int, tuple[CollectionInfo, ...]]:
+            return records.read_revision(database), tuple(records.list_collections(database, shared=self.is_shared))
+
+        self._known_revision, self.collections = await self.run(read)
 
     async def refresh_if_changed(self) -> bool:
         """Refresh if another process has changed something. Returns whether it has."""
@@ -168,9 +144,6 @@ class TenantStore:
             return False
         await self.refresh()
         return True
-
-    def _read_state(self, database: sqlite3.Connection) -> tuple[int, tuple[CollectionInfo, ...]]:
-        return records.read_revision(database), tuple(records.list_collections(database, shared=self.is_shared))
 
     def is_behind(self, last: int, *, has_vectors: bool) -> bool:
         """Whether an index lacks this change. An unreadable index lacks all changes."""
@@ -212,55 +185,24 @@ class TenantStore:
         """Mark the rebuild as done."""
         (self.folder / REINDEX_FILE).unlink(missing_ok=True)
 
-    def prepare(self) -> None:
-        """Create the database or check its version."""
-        with translate_errors(f"cannot use {self.folder}"):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # One process creates the file, the others find it complete.
-            with _lock_file(self.folder / "opening.lock"), self._connections.borrow(self) as database:
-                _prepare(database, self.folder / DATABASE, self.tenant)
-
-    def close(self) -> None:
-        """Interrupt running queries and close the files."""
-        self._connections.close()
-
     @contextmanager
     def hold_writer_lock(self) -> Iterator[bool]:
         """Try to take the writer lock, and yield whether it was acquired.
 
         The kernel releases it when the process ends.
         """
-        with _lock_file(self.folder / "writer.lock", wait=False) as is_ours:
-            yield is_ours
-
-
-@contextmanager
-def _lock_file(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Lock a file for the duration of the block. Yields False if `wait` is false and another process holds the lock."""
-    with translate_errors(f"cannot use {path}"):
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+        path = self.folder / "writer.lock"
+        with translate_errors(f"cannot use {path}"):
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(lock)
-
-
-def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None:
-    found = database.execute("PRAGMA user_version").fetchone()[0]
-    if found == 0:
-        database.executescript(f"BEGIN IMMEDIATE; {read_schema(__package__)} PRAGMA user_version = {SCHEMA_VERSION};")
-        database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
-        database.execute("COMMIT")
-    elif found != SCHEMA_VERSION:
-        raise EngineError(
-            f"{path} was written by another version of Refdesk (schema {found}, this one reads {SCHEMA_VERSION}); "
-            "use another --data folder, or remove the folder that it is in and add the documents anew"
-        )
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(lock)
 
 
 def _stat_identity(path: str) -> Hashable:

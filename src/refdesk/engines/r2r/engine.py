@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import anyio
 from anyio import CancelScope
 
 from refdesk.calls import TenantId
@@ -20,7 +19,6 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
-    IN_PROGRESS,
     LACKS_REINDEX,
     LACKS_SHARED,
     SHARED,
@@ -53,9 +51,6 @@ from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics
-
-POLL_SECONDS = 0.1
-"""Interval for polling documents that a caller waits for."""
 
 Listener = Callable[[TenantId], None]
 
@@ -131,7 +126,7 @@ class R2REngine:
             await self._mirror.list_documents(local_db, list({document.collection for document in translated}))
         ids = await local_db.run(lambda database: records.queue_documents(database, translated))
         await self._refresh_and_wake(local_db)
-        return await self._get_statuses(local_db, ids)
+        return await local_db.get_statuses(ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         if (status := await self.status(tenant, document_id)) is None:
@@ -141,7 +136,7 @@ class R2REngine:
             raise NotToBeRetried(f"{status.id} was brought in by somebody else, who has to try again.")
         await local_db.run(lambda database: queue.retry(database, status.id))
         await self._refresh_and_wake(local_db)
-        return next(iter(await self._get_statuses(local_db, [status.id])), None)
+        return await local_db.get_status(status.id)
 
     async def sync_folder(
         self,
@@ -165,23 +160,16 @@ class R2REngine:
 
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
         local_db = await self._mirror.get_local_db(tenant)
-        if local_db is None:
-            return []
-        first = statuses = await self._get_statuses(local_db, document_ids)
-        with anyio.move_on_after(seconds):
-            while statuses == first and any(found.status in IN_PROGRESS for found in statuses):
-                await anyio.sleep(POLL_SECONDS)
-                statuses = await self._get_statuses(local_db, document_ids)
-        return statuses
+        return await local_db.wait(document_ids, seconds) if local_db else []
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         local_db = await self._mirror.get_local_db(tenant)
         if local_db is None:
             return None
-        if not await self._get_statuses(local_db, [document_id]):
+        if await local_db.get_status(document_id) is None:
             await self._document_cache.find_document(tenant, document_id)
         id = await local_db.run(lambda database: catalogue.resolve_id(database, document_id))
-        return next(iter(await self._get_statuses(local_db, [id])), None)
+        return await local_db.get_status(id)
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
         local_db = await self._mirror.get_local_db(tenant)
@@ -189,10 +177,7 @@ class R2REngine:
             return [], 0
         slug = local_db.resolve_slug(listing.collection) if listing.collection is not None else None
         await self._mirror.list_documents(local_db, list(local_db.uuids) if slug is None else [slug])
-        wanted = replace(listing, collection=slug)
-        return await local_db.run(
-            lambda database: records.list_documents(database, wanted, dict(local_db.conversion_progress))
-        )
+        return await local_db.list_documents(replace(listing, collection=slug))
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
         if (status := await self.status(tenant, document_id)) is None:
@@ -275,11 +260,6 @@ class R2REngine:
         """Reload the database and wake the ingest worker."""
         await self._mirror.reload(local_db)
         self._worker.wake()
-
-    async def _get_statuses(self, local_db: LocalDb, ids: Sequence[str]) -> list[DocumentStatus]:
-        return await local_db.run(
-            lambda database: records.get_statuses(database, ids, dict(local_db.conversion_progress))
-        )
 
     def _notify(self, tenant: TenantId) -> None:
         for listener in self._listeners:

@@ -7,10 +7,7 @@ R2R is the source of truth for ingested documents: the local copy can be rebuilt
 from __future__ import annotations
 
 import os
-import sqlite3
-from asyncio import CancelledError
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,14 +18,12 @@ from refdesk.engines.base import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.storage.databases import (
     DATABASE,
-    ConnectionPool,
+    TenantDatabase,
     collect_tenant_info,
     list_new_tenants,
-    read_schema,
     tenant_folder_name,
     translate_errors,
 )
-from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3001
 """Version of the database schema: that of the shared tables times a thousand, plus that of the R2R tables."""
@@ -42,37 +37,22 @@ THREADS = 8
 T = TypeVar("T")
 
 
-class LocalDb:
-    """Database of one tenant, created on disk by `prepare`."""
+class LocalDb(TenantDatabase):
+    """Database of one tenant."""
+
+    schema_package = __package__
+    schema_version = SCHEMA_VERSION
+    other_version_hint = "use another --data folder, or remove the file: Refdesk lists R2R's content again"
 
     def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
-        self.folder = folder
-        self.tenant = tenant
+        super().__init__(folder, tenant, limiter)
         self.collections: tuple[CollectionInfo, ...] = ()
         self.uuids: dict[str, str] = {}
         """R2R ids of its collections, by local id."""
         self.tombstones: frozenset[str] = frozenset()
         """R2R ids of documents that are deleted here but still exist in R2R."""
-        self.conversion_progress: dict[int, float] = {}
-        """Progress of the conversions in this process, by document key."""
-        self._limiter = limiter
         self._known_revision: Hashable = None
-        self._connections = ConnectionPool(folder / DATABASE)
         self._marker = f"{folder}/{CHANGED_FILE}"
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function with the database in a thread."""
-        call = object()
-
-        def run() -> T:
-            with translate_errors("the record of documents failed"), self._connections.borrow(call) as database:
-                return work(database)
-
-        try:
-            return await to_thread.run_sync(run, limiter=self._limiter)
-        except CancelledError:
-            self._connections.interrupt(call)
-            raise
 
     @property
     def is_behind(self) -> bool:
@@ -107,17 +87,6 @@ class LocalDb:
                 os.utime(self._marker, ns=(before + 1, before + 1))
             if not was_behind:
                 self._known_revision = self.revision
-
-    def prepare(self) -> None:
-        """Create the database or check its version."""
-        with translate_errors(f"cannot use {self.folder}"):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._connections.borrow(self) as database:
-                _prepare(database, self.folder / DATABASE, self.tenant)
-
-    def close(self) -> None:
-        """Interrupt running queries and close the file."""
-        self._connections.close()
 
 
 class LocalDbPool:
@@ -176,39 +145,3 @@ class LocalDbPool:
         """Close all databases."""
         for local_db in self:
             await to_thread.run_sync(local_db.close)
-
-
-def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None:
-    with _exclusive_transaction(database):
-        found = database.execute("PRAGMA user_version").fetchone()[0]
-        if found == 0:
-            _execute_script(database, read_schema(__package__))
-            database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
-            database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        elif found != SCHEMA_VERSION:
-            raise EngineError(
-                f"{path} was written by another version of Refdesk (schema {found}, this one reads {SCHEMA_VERSION}); "
-                "use another --data folder, or remove the file: what R2R holds is listed anew"
-            )
-
-
-@contextmanager
-def _exclusive_transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """Run the block in an exclusive transaction: one process creates the file, the others find it complete."""
-    database.execute("BEGIN EXCLUSIVE")
-    try:
-        yield
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
-
-
-def _execute_script(database: sqlite3.Connection, script: str) -> None:
-    """Execute a script within the open transaction, which `executescript` would commit."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            database.execute(statement)
-            statement = ""

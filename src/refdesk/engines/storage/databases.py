@@ -7,14 +7,22 @@ import logging
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence, Set
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from time import monotonic, sleep
+from typing import TypeVar
+
+import anyio
+from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import TenantInfo
+from refdesk.engines.base import IN_PROGRESS, DocumentStatus, Listing, TenantInfo
+from refdesk.engines.storage import records
+from refdesk.engines.storage.rows import transaction
 from refdesk.errors import EngineError
 
 DATABASE = "knowledge.db"
@@ -22,6 +30,11 @@ DATABASE = "knowledge.db"
 
 MAX_LISTED_TENANTS = 10_000
 """Maximum number of tenants in the tenant list; reading each takes about a millisecond."""
+
+POLL_SECONDS = 0.1
+"""Interval for polling documents that a caller waits for."""
+
+T = TypeVar("T")
 
 _COUNTS = """
 SELECT tenant, (SELECT count(*) FROM documents), (SELECT count(*) FROM collections),
@@ -153,7 +166,108 @@ class ConnectionPool:
                 sleep(RETRY_SECONDS)
 
 
-def read_schema(engine: str) -> str:
-    """Return the tables shared by both engines, followed by those of an engine's package."""
-    packages = (__package__, engine)
-    return "\n".join(resources.files(package).joinpath("schema.sql").read_text("utf-8") for package in packages)
+class TenantDatabase:
+    """Database of one tenant, created on disk by `prepare`. Queries run in threads."""
+
+    schema_package: str
+    """Package whose `schema.sql` follows the tables shared by all engines."""
+    schema_version: int
+    other_version_hint: str
+    """What to do about a database of another schema version."""
+
+    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
+        self.folder = folder
+        self.tenant = tenant
+        self.conversion_progress: dict[int, float] = {}
+        """Progress of the conversions in this process, by document key."""
+        self.busy = 0
+        """Number of current users. The database isn't closed while there are any."""
+        self._limiter = limiter
+        self._connections = ConnectionPool(folder / DATABASE)
+
+    def prepare(self) -> None:
+        """Create the database or check its version."""
+        with translate_errors(f"cannot use {self.folder}"):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._connections.borrow(self) as database:
+                if _read_version(database) != self.schema_version:
+                    # One process creates the tables, the others find them complete.
+                    with transaction(database):
+                        self._create_tables(database)
+
+    def _create_tables(self, database: sqlite3.Connection) -> None:
+        version = _read_version(database)
+        if version == 0:
+            for package in (__package__, self.schema_package):
+                _execute_script(database, resources.files(package).joinpath("schema.sql").read_text("utf-8"))
+            database.execute("INSERT INTO owner (tenant) VALUES (?)", (self.tenant,))
+            database.execute(f"PRAGMA user_version = {self.schema_version}")
+        elif version != self.schema_version:
+            raise EngineError(
+                f"{self.folder / DATABASE} was written by another version of Refdesk (schema {version}, this one reads "
+                f"{self.schema_version}); {self.other_version_hint}"
+            )
+
+    async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
+        """Run a function with the database in a thread."""
+        return await self._call_in_thread(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
+
+    async def _call_in_thread(
+        self, work: Callable[[sqlite3.Connection], T], in_thread: Callable[[Callable[[], T]], Awaitable[T]]
+    ) -> T:
+        call = object()
+
+        def run() -> T:
+            with translate_errors("the document store failed"), self._connections.borrow(call) as database:
+                return work(database)
+
+        self.busy += 1
+        try:
+            return await in_thread(run)
+        except CancelledError:
+            # A cancelled task leaves its thread running: stop the query, nobody awaits its result.
+            self._connections.interrupt(call)
+            raise
+        finally:
+            self.busy -= 1
+
+    async def get_statuses(self, ids: Sequence[str]) -> list[DocumentStatus]:
+        """Return the statuses of documents in the requested order. Deleted ones are omitted."""
+        return await self.run(lambda database: records.get_statuses(database, ids, dict(self.conversion_progress)))
+
+    async def get_status(self, id: str) -> DocumentStatus | None:
+        """Return the status of a document, or None."""
+        return next(iter(await self.get_statuses([id])), None)
+
+    async def wait(self, ids: Sequence[str], seconds: float) -> list[DocumentStatus]:
+        """Wait until any of the documents changes its status, or the time is up, and return their statuses."""
+        first = statuses = await self.get_statuses(ids)
+        with anyio.move_on_after(seconds):
+            while statuses == first and any(found.status in IN_PROGRESS for found in statuses):
+                await anyio.sleep(POLL_SECONDS)
+                statuses = await self.get_statuses(ids)
+        return statuses
+
+    async def list_documents(self, listing: Listing) -> tuple[list[DocumentStatus], int]:
+        """Return a page of documents, and the total number of matches."""
+        return await self.run(
+            lambda database: records.list_documents(database, listing, dict(self.conversion_progress))
+        )
+
+    def close(self) -> None:
+        """Interrupt running queries and close the file."""
+        self._connections.close()
+
+
+def _read_version(database: sqlite3.Connection) -> int:
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _execute_script(database: sqlite3.Connection, script: str) -> None:
+    """Execute a script within the open transaction, which `executescript` would commit."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            database.execute(statement)
+            statement = ""
