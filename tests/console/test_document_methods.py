@@ -160,7 +160,7 @@ async def test_a_document_that_has_failed_is_tried_again_and_no_other(serve: Ser
         again = (await act(server, "retry", id=failed["id"]))["document"]
         assert (again["status"] in ("pending", "converting"), again["attempts"], again["error"]) == (True, 0, None)
         await eventually(is_in)
-        assert "is in; only a document that has failed" in await get_refusal(server, "retry", 422, id=failed["id"])
+        assert "is indexed; only failed documents" in await get_refusal(server, "retry", 422, id=failed["id"])
 
 
 async def test_paths_of_this_machine_are_told_to_nobody(serve: Serve, tmp_path: Path) -> None:

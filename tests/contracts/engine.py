@@ -228,7 +228,7 @@ class EngineContract:
         assert (again.status in IN_PROGRESS, again.attempts, again.error) == (True, 0, None)
         [done] = await finished(engine, [failed.id])
         assert done.status == "success"
-        with pytest.raises(NotToBeRetried, match="is in; only a document that has failed"):
+        with pytest.raises(NotToBeRetried, match="is indexed; only failed documents"):
             await engine.retry(ACME, failed.id)
 
     async def test_what_is_known_of_a_document_is_told_without_its_text(self, engine: Engine) -> None:

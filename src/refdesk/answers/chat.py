@@ -136,9 +136,9 @@ class Chat:
             return text
         if completion.finish_reason == "length":
             raise WriterFailed(
-                f"{self._name} used up its tokens before it wrote an answer. Ask with a larger max_tokens."
+                f"{self._name} ran out of tokens before it wrote an answer. Use a larger max_tokens."
             )
-        raise WriterFailed(f"{self._name} gave an empty answer. Try again, or ask for another model.")
+        raise WriterFailed(f"{self._name} returned an empty answer. Try again, or use another model.")
 
     @property
     def _name(self) -> str:
@@ -150,11 +150,11 @@ class Chat:
         try:
             yield
         except CONNECT_ERRORS as error:
-            raise WriterFailed(f"{self._name} cannot be reached. Check answers.api_url, or try again later.") from error
+            raise WriterFailed(f"{self._name} is unreachable. Check answers.api_url, or try again later.") from error
         except aiohttp.ClientError as error:
-            raise WriterFailed(f"{self._name} broke off its answer. Try again.") from error
+            raise WriterFailed(f"{self._name} closed the connection. Try again.") from error
         except MalformedCompletion as error:
-            raise WriterFailed(f"{self._name} gave no usable answer: {error}. Try again.") from error
+            raise WriterFailed(f"{self._name} returned an invalid answer: {error}. Try again.") from error
 
     def _build_timeout(self) -> WriterFailed:
         return WriterFailed(
@@ -166,7 +166,7 @@ class Chat:
         message = self._quote_error(error)
         if status in (401, 403):
             return WriterMisconfigured(
-                f"{self._name} does not accept the key. Set answers.api_key to one that may use it."
+                f"{self._name} rejected the key. Check answers.api_key."
             )
         if status == 404:
             return WriterMisconfigured(
@@ -177,11 +177,11 @@ class Chat:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
             when = f"in {retry_after:g} seconds" if retry_after is not None else "later"
             return WriterFailed(
-                f"{self._name} is busy or broken ({status}). Try again {when}.", retry_after=retry_after
+                f"{self._name} is unavailable ({status}). Try again {when}.", retry_after=retry_after
             )
         if 300 <= status < 400:
-            return WriterMisconfigured(f"{self._name} redirects elsewhere. Set answers.api_url to where it leads.")
-        return WriterMisconfigured(f"{self._name} refused the request ({status}). Check answers.model.{message}")
+            return WriterMisconfigured(f"{self._name} redirects to another address. Set answers.api_url to it.")
+        return WriterMisconfigured(f"{self._name} rejected the request ({status}). Check answers.model.{message}")
 
     def _quote_error(self, error: dict[str, Any]) -> str:
         """Quote the endpoint's error message, shortened and without credentials."""

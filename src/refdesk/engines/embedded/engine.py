@@ -206,7 +206,7 @@ class EmbeddedEngine:
         for store in self._stores:
             await store.run(records.read_revision)
         # No document count: callers of this may not see all documents.
-        return "documents can be found"
+        return "documents are searchable"
 
     async def tenants(self) -> Sequence[TenantInfo]:
         return await self._stores.list_tenants()

@@ -107,7 +107,7 @@ def _translate_errors(folder: Path) -> Iterator[None]:
     except BaseException as error:
         # A Rust panic isn't an Exception, and its class can't be imported.
         if type(error).__name__ == "PanicException":
-            raise IndexDamaged(f"the full-text index in {folder} is broken: {error}") from error
+            raise IndexDamaged(f"the full-text index in {folder} is corrupt: {error}") from error
         raise
 
 
@@ -251,7 +251,7 @@ class FullTextWriter:
 def _open_index(folder: Path) -> Index:
     index = Index.open(str(folder))
     if index.schema != SCHEMA:
-        raise ValueError("it was made by another version")
+        raise ValueError("it was written by another version")
     return index
 
 

@@ -135,7 +135,7 @@ class IngestScheduler:
             await anyio.sleep(self._pauses.error)
         except* Exception as failures:  # noqa: BLE001  the scheduler must survive any failure
             # Unexpected. Other tenants continue, and this one is retried.
-            self._report_error(store, f"an unforeseen failure: {_get_first(failures)!r}")
+            self._report_error(store, f"unexpected error: {_get_first(failures)!r}")
             await anyio.sleep(self._pauses.error)
         finally:
             store.busy -= 1

@@ -197,7 +197,7 @@ class IngestWorker:
         except DependencyError:
             raise
         except Exception as error:  # noqa: BLE001  one document must not block the others
-            await self._record_failure(task, f"An unforeseen failure: {error!r}", None)
+            await self._record_failure(task, f"Unexpected error: {error!r}", None)
 
     async def _record_failure(self, task: IngestTask, error: str, retry_at: float | None) -> None:
         await self._run_sql(lambda database: queue.record_failure(database, task, error, retry_at))
@@ -230,7 +230,7 @@ class IngestWorker:
         try:
             vectors = await self._embedder.embed_passages(batch.texts) if batch.texts else NO_VECTORS
         except DependencyError as error:
-            message = f"The text is found by its words, not yet by its meaning: {error.detail}"
+            message = f"Full-text search finds it; semantic search can't yet: {error.detail}"
             first_retry = self._pauses.first_retry
             await self._run_sql(lambda database: embedding_queue.postpone(database, batch, message, at, first_retry))
             return True

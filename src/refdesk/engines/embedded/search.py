@@ -182,7 +182,7 @@ class _Shard:
                 return _Candidates(self.to_global(lexical_keys), lexical, np.full(len(lexical_keys), np.nan))
             similarity = self.store.vectors.compute_cosines(prepared.vector, lexical_keys)
         except IndexDamaged as error:
-            raise EngineError(f"the index is damaged ({error}); `refdesk reindex` makes it anew") from error
+            raise EngineError(f"the index is damaged ({error}); run `refdesk reindex` to rebuild it") from error
         known = set(lexical_keys.tolist())
         new = [place for place, key in enumerate(semantic_keys.tolist()) if key not in known]
         return _Candidates(

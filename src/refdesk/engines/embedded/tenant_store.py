@@ -161,7 +161,7 @@ class TenantStore(TenantDatabase):
         except IndexDamaged as error:
             with self.hold_writer_lock() as is_ours:
                 if not is_ours:
-                    raise EngineError(f"{error}; it is being made anew, try again soon") from error
+                    raise EngineError(f"{error}; it is being rebuilt, try again soon") from error
                 with translate_errors(f"cannot remove {folder}"):
                     shutil.rmtree(folder)
             return index(folder)

@@ -44,7 +44,7 @@ class SearchThreads:
     async def run(self, work: Callable[[], T]) -> T:
         """Run a function in a thread. If the caller is cancelled, the function continues unattended."""
         if self._is_closed:
-            raise EngineError("the desk is closed")
+            raise EngineError("the engine is closed")
         loop = get_running_loop()
         done: Future[T] = loop.create_future()
         self._queue.append(_Call(work, copy_context(), loop, done))

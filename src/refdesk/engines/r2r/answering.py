@@ -52,12 +52,12 @@ class R2RWriter:
         own = self._searcher.drop_foreign(local_db, scope, answer.chunks)
         if len(own) < len(answer.chunks) or answer.others:
             raise R2RLeaked(
-                "R2R wrote its answer from something besides the documents that were asked about; it is withheld. "
-                "Use r2r_search, and have R2R's administrator look into it."
+                "R2R's answer used content outside the requested collections, so it is withheld. "
+                "Use r2r_search, and tell R2R's administrator."
             )
         hits = await self._searcher.to_hits(own, scope, search)
         if len(hits) < len(own) or any(chunk.document in local_db.tombstones for chunk in own):
-            raise WriterFailed("A document was replaced while R2R answered from it. Ask again.")
+            raise WriterFailed("A document was replaced while R2R used it for the answer. Try again.")
         text = number_citations(_strip_position_lines(answer.text, own), [chunk.id for chunk in own])
         return EngineAnswer(text, tuple(hits), answer.model)
 
@@ -81,9 +81,9 @@ class R2RWriter:
         except EngineError as error:
             if not error.retryable:
                 raise
-            raise WriterFailed(f"R2R's model does not answer. {error.detail}", retry_after=error.retry_after) from error
+            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
         if not answer.text.strip():
-            raise WriterFailed("R2R's model gave an empty answer. Ask again, or ask for another model.")
+            raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
         return answer
 
 
@@ -109,4 +109,4 @@ def _find_number(short: str, ids: Sequence[str]) -> int:
     for number, id in enumerate(ids, 1):
         if id.replace("-", "").startswith(short):
             return number
-    raise WriterFailed("R2R's model cited a passage that was not found; its answer is withheld. Ask again.")
+    raise WriterFailed("R2R's model cited an unknown passage, so its answer is withheld. Try again.")

@@ -144,7 +144,7 @@ class TokenManager:
         self._unproven += not session.is_proven
         if self._unproven > 1:
             # A server that rejects its own new tokens twice will reject the next one too.
-            self._record_failure(R2RMisconfigured("R2R does not accept the token that it has just given out."))
+            self._record_failure(R2RMisconfigured("R2R rejected the token it has just issued."))
 
     async def _renew(self) -> str:
         session = self._session
@@ -152,14 +152,14 @@ class TokenManager:
             tokens = await self._fetch_tokens(session)
         except CredentialsRefused as error:
             failure = R2RMisconfigured(
-                "R2R does not know the service account or its password. Check r2r.email and r2r.password."
+                "R2R rejected the service account's login. Check r2r.email and r2r.password."
             )
             self._record_failure(failure)
             raise failure from error
         except BreakerOpen:
             raise  # no request was made
         except DependencyError as error:
-            self._record_failure(BreakerOpen(f"{error.detail} It is left alone for a while."))
+            self._record_failure(BreakerOpen(f"{error.detail} Refdesk waits before it tries again."))
             raise
         if self._unproven < 2:
             self._not_before = -math.inf
@@ -208,7 +208,7 @@ class ApiKeySource:
 
     def mark_rejected(self, token: str) -> None:
         """Raise R2RMisconfigured, because there is no other key."""
-        raise R2RMisconfigured("R2R does not accept the API key. Check r2r.api_key.")
+        raise R2RMisconfigured("R2R rejected the API key. Check r2r.api_key.")
 
 
 TokenSource = TokenManager | ApiKeySource

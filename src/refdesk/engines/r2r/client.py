@@ -163,7 +163,7 @@ class R2RClient:
         """Raise unless R2R is up and accepts the credentials."""
         reply = await self._transport.request(R2RRequest("GET", ("health",), HEALTH_SECONDS))
         if reply.status != 200:
-            raise make_unusable_error(f"its health has status {reply.status}")
+            raise make_unusable_error(f"its health check returned status {reply.status}")
         await self._tokens.get_token()
 
     async def collections(self) -> list[RemoteCollection]:
@@ -335,7 +335,7 @@ def _parse_tokens(reply: R2RReply) -> TokenPair:
     results = unwrap_results(reply.answer)
     access, refresh = (parse_text(parse_mapping(results, f"{name}_token"), "token") for name in ("access", "refresh"))
     if not access:
-        raise make_unusable_error("it holds no access token")
+        raise make_unusable_error("it has no access token")
     return TokenPair(access, refresh)
 
 

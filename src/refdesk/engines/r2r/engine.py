@@ -133,7 +133,7 @@ class R2REngine:
             return None
         local_db = await self._local_dbs.get_or_create(tenant)
         if await local_db.run(lambda database: catalogue.is_foreign(database, status.id)):
-            raise NotToBeRetried(f"{status.id} was brought in by somebody else, who has to try again.")
+            raise NotToBeRetried(f"{status.id} was added by another R2R user and can only be retried there.")
         await local_db.run(lambda database: queue.retry(database, status.id))
         await self._refresh_and_wake(local_db)
         return await local_db.get_status(status.id)
@@ -206,7 +206,7 @@ class R2REngine:
         self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
     ) -> CollectionInfo:
         if tenant == SHARED:
-            raise EngineError("R2R has no documents that everybody can read.")
+            raise EngineError("R2R has no shared documents.")
         return await self._mirror.get_or_create_collection(tenant, name, description, version)
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
@@ -226,7 +226,7 @@ class R2REngine:
         return local_db.revision if local_db else None
 
     async def reindex(self, tenant: TenantId) -> None:
-        raise R2RRefused("R2R keeps its own index of the documents; there is none here to make anew.")
+        raise R2RRefused("R2R keeps its own index; Refdesk can't rebuild it.")
 
     async def look(self) -> None:
         """Sync with R2R now instead of at the next interval."""
@@ -246,14 +246,14 @@ class R2REngine:
             await self._client.check()
         except (DependencyError, Refused) as error:
             raise EngineError(error.detail, retry_after=error.retry_after) from error
-        return "R2R answers; documents can be found"
+        return "R2R responds; documents are searchable"
 
     async def _require_collections(self, tenant: TenantId, collections: Set[str]) -> LocalDb:
         """Return a tenant's database, if it has these collections."""
         local_db = await self._mirror.get_local_db(tenant)
         for collection in sorted(collections):
             if local_db is None or local_db.resolve_slug(collection) not in local_db.uuids:
-                raise DocumentNotFound(f"There is no collection {collection!r}; make it first.")
+                raise DocumentNotFound(f"There is no collection {collection!r}; create it first.")
         return local_db or await self._local_dbs.get_or_create(tenant)
 
     async def _refresh_and_wake(self, local_db: LocalDb) -> None:

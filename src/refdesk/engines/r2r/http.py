@@ -255,7 +255,7 @@ def _parse_json(body: bytes, *, is_needed: bool) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if is_needed:
-            raise make_unusable_error("it is no JSON") from error
+            raise make_unusable_error("it isn't JSON") from error
         return None
 
 
@@ -265,13 +265,13 @@ def _translate_errors(request: R2RRequest) -> Iterator[None]:
     try:
         yield
     except CONNECT_ERRORS as error:
-        raise R2RUnreachable("R2R cannot be reached. Check r2r.api_url, or try again later.") from error
+        raise R2RUnreachable("R2R is unreachable. Check r2r.api_url, or try again later.") from error
     except aiohttp.ClientError as error:
-        raise R2RUnreachable("R2R broke off its answer. Try again.") from error
+        raise R2RUnreachable("R2R closed the connection. Try again.") from error
 
 
 def _make_timeout_error(request: R2RRequest) -> R2RUnreachable:
-    return R2RUnreachable(f"R2R took longer than {request.seconds:g} seconds. Try again, or raise its time-out.")
+    return R2RUnreachable(f"R2R took longer than {request.seconds:g} seconds. Try again, or raise its timeout.")
 
 
 MAX_MESSAGE = 200
@@ -344,7 +344,7 @@ def make_rate_limit_error(seconds: float, answer: Any = None) -> RateLimited:
     """Return the error for R2R's rate limit."""
     message = extract_message(answer)
     return RateLimited(
-        f"R2R takes no more requests of this service account for now{f' ({message})' if message else ''}. "
+        f"R2R's rate limit for the service account is reached{f' ({message})' if message else ''}. "
         f"Try again in {seconds:.0f} seconds; its administrator sets the limits.",
         retry_after=seconds,
     )
@@ -352,16 +352,16 @@ def make_rate_limit_error(seconds: float, answer: Any = None) -> RateLimited:
 
 def make_refusal(status: int, answer: Any) -> RefdeskError:
     """Return the error for a status below 500."""
-    message = extract_message(answer) or "it does not say why"
+    message = extract_message(answer) or "no reason given"
     match status:
         case 404:
-            return R2RRefused(f"R2R has no such thing ({message}). Check that r2r.api_url is that of R2R.", status)
+            return R2RRefused(f"R2R did not find it ({message}). Check that r2r.api_url is an R2R server.", status)
         case 409:
-            return R2RRefused(f"R2R has that already ({message}). Change it and try again.", status)
+            return R2RRefused(f"It already exists in R2R ({message}). Change it and try again.", status)
         case 401:
-            return R2RMisconfigured("R2R refuses the service account's credentials, fresh as they are.")
+            return R2RMisconfigured("R2R rejected the service account's new token.")
         case 403:
-            return R2RRefused(f"R2R does not allow this to the service account: {message}.", status)
+            return R2RRefused(f"R2R denies this to the service account: {message}.", status)
         case _ if 300 <= status < 400:
-            return R2RMisconfigured("R2R's address redirects elsewhere. Set r2r.api_url to where it leads.")
-    return R2RRefused(f"R2R refuses the request ({status}): {message}. Change it and try again.", status)
+            return R2RMisconfigured("R2R redirects to another address. Set r2r.api_url to that address.")
+    return R2RRefused(f"R2R rejected the request ({status}): {message}. Change it and try again.", status)

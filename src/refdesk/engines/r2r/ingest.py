@@ -130,7 +130,7 @@ class R2RIngestWorker:
                 await self._work()
             except* Exception as failures:  # noqa: BLE001  the worker must survive any failure
                 # Unexpected. Interrupted documents are resumed.
-                self._log.events.error("engine.stopped", detail=f"an unforeseen failure: {failures.exceptions[0]!r}")
+                self._log.events.error("engine.stopped", detail=f"unexpected error: {failures.exceptions[0]!r}")
                 await anyio.sleep(self._pauses.unreachable)
             finally:
                 os.close(lock)
@@ -191,7 +191,7 @@ class R2RIngestWorker:
             retry_at = self._retry_at(task.attempts, max_attempts) if failure.retryable else None
             await self._record_failure(local_db, task, failure.detail, retry_at)
         except Exception as error:  # noqa: BLE001  one document must not block the others
-            await self._record_failure(local_db, task, f"An unforeseen failure: {error!r}", None)
+            await self._record_failure(local_db, task, f"Unexpected error: {error!r}", None)
 
     async def _ingest(self, local_db: LocalDb, task: IngestTask) -> None:
         job = await local_db.run(lambda database: ingest_queue.start(database, task))
@@ -240,9 +240,9 @@ class R2RIngestWorker:
                 raise EngineError(error.detail) from error
             raise
         if document is None:
-            raise EngineError("R2R began with the document and then lost it.")
+            raise EngineError("R2R lost the document during ingestion.")
         if document.status == "failed":
-            raise EngineError(f"R2R could not take the document in: {document.failure[:500] or 'it does not say why'}.")
+            raise EngineError(f"R2R could not ingest the document: {document.failure[:500] or 'no reason given'}.")
         return document
 
     async def _upload(self, outgoing: OutgoingDocument) -> RemoteDocument | None:
@@ -271,7 +271,7 @@ class R2RIngestWorker:
             await anyio.sleep(self._pauses.poll)
             document = await self._client.get_document(outgoing.id) or document
         else:
-            raise EngineError("R2R did not put the document into its collection.")
+            raise EngineError("R2R did not add the document to its collection.")
         for other in document.collections:
             if other != outgoing.collection:
                 await self._client.unassign(other, outgoing.id)

@@ -82,7 +82,7 @@ class Mirror:
         except RefdeskError as error:
             self._log.events.warning("r2r.not_seen", detail=error.detail)
         except Exception as error:  # noqa: BLE001  the sync loop must survive any failure
-            self._log.events.error("r2r.not_seen", detail=f"an unforeseen failure: {error!r}")
+            self._log.events.error("r2r.not_seen", detail=f"unexpected error: {error!r}")
 
     async def get_local_db(self, tenant: TenantId) -> LocalDb | None:
         """Return a tenant's database after the first sync, or None if it has nothing."""

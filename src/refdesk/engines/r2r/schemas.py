@@ -161,7 +161,7 @@ def unwrap_rows(answer: Any) -> tuple[list[dict[str, Any]], int]:
     rows = unwrap_results(answer)
     total = answer.get("total_entries")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise make_unusable_error("its results are no list")
+        raise make_unusable_error("its results aren't a list")
     return rows, total if isinstance(total, int) else len(rows)
 
 
@@ -171,7 +171,7 @@ def parse_chunks(results: Any) -> Iterator[RemoteChunk]:
     if found is None:
         return
     if not isinstance(found, list):
-        raise make_unusable_error("its chunks are no list")
+        raise make_unusable_error("its chunks aren't a list")
     yield from map(RemoteChunk.from_json, found)
 
 
@@ -180,7 +180,7 @@ def parse_uuid(fields: Any, name: str) -> str:
     try:
         return str(UUID(fields[name]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise make_unusable_error(f"{name} is no id") from error
+        raise make_unusable_error(f"{name} isn't an id") from error
 
 
 def parse_uuids(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ def parse_uuids(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise make_unusable_error(f"{name} is no list")
+        raise make_unusable_error(f"{name} isn't a list")
     return tuple(parse_uuid({name: each}, name) for each in value)
 
 
@@ -216,4 +216,4 @@ def parse_time(fields: Mapping[str, Any], name: str) -> datetime:
 
 def make_unusable_error(why: str) -> EngineError:
     """Return the error for an invalid response."""
-    return EngineError(f"R2R gave an answer that cannot be used: {why}. Check that r2r.api_url is an R2R server.")
+    return EngineError(f"R2R's response is invalid: {why}. Check that r2r.api_url is an R2R server.")

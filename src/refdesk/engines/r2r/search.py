@@ -97,7 +97,7 @@ class R2RSearcher:
             lambda database: catalogue.find_matching(database, condition, list(slugs.values()))
         )
         if len(matching) > MAX_MATCHING:
-            rule = f"lets {len(matching):,} documents through, and at most {MAX_MATCHING:,} may be; narrow it"
+            rule = f"matches {len(matching):,} documents, more than the limit of {MAX_MATCHING:,}; narrow it"
             raise InvalidArguments([Problem("filters", rule)])
         return RemoteScope(slugs, tuple(matching))
 

@@ -145,7 +145,7 @@ class ConnectionPool:
     def _acquire(self, call: object) -> sqlite3.Connection:
         with self._changed:
             if self._closed:
-                raise EngineError("the desk is closed")
+                raise EngineError("the engine is closed")
             connection = self._idle.pop() if self._idle else self._open()
             self._busy[call] = connection
             return connection

@@ -80,7 +80,7 @@ class SourceReader:
             raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
         if not path.is_file():
             os.close(fd)
-            raise CannotOpen(f"{path} is no file.")
+            raise CannotOpen(f"{path} is not a file.")
         return OpenedFile(fd, path.name, os.fstat(fd).st_size, path)
 
     async def _load_url(self, task: IngestTask, progress: Progress) -> SourceContent:
@@ -122,7 +122,7 @@ def _translate_os_errors(task: IngestTask) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            raise EngineError(f"there is no room to convert {task.id}: {error.strerror}") from error
+            raise EngineError(f"no disk space to convert {task.id}: {error.strerror}") from error
         raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
 
 

@@ -82,8 +82,8 @@ def retry(database: sqlite3.Connection, id: str) -> bool:
         if row is None:
             return False
         if row[0] != "failed":
-            how = "is in" if row[0] == "success" else "is on its way in"
-            raise NotToBeRetried(f"{id} {how}; only a document that has failed is tried again.")
+            how = "is indexed" if row[0] == "success" else "is in progress"
+            raise NotToBeRetried(f"{id} {how}; only failed documents can be retried.")
         database.execute(
             "UPDATE documents SET stage = 'pending', request = request + 1, attempts = 0, retry_at = 0, error = NULL, "
             "updated_at = ? WHERE id = ?",

@@ -126,7 +126,7 @@ def queue_documents(database: Database, documents: Sequence[NewDocument]) -> lis
         ids = []
         for document in documents:
             if document.collection not in keys:
-                raise DocumentNotFound(f"There is no collection {document.collection!r}; make it first.")
+                raise DocumentNotFound(f"There is no collection {document.collection!r}; create it first.")
             ids.append(_queue_document(database, keys[document.collection], document, ""))
     return ids
 
@@ -177,7 +177,7 @@ def _require_same_file(database: Database, id: str, document: NewDocument) -> No
         return
     other, path = decode_path(row[0]), document.source.path
     if other != path and other.exists() and not (path.exists() and path.samefile(other)):
-        raise NameTaken(f"{path} would take the place of {other} as {id}. Give it another collection.")
+        raise NameTaken(f"{path} would replace {other} as {id}. Use another collection.")
 
 
 def _require_capacity(database: Database, more: int) -> None:
@@ -186,7 +186,7 @@ def _require_capacity(database: Database, more: int) -> None:
     pending = database.execute(count).fetchone()[0]
     if pending + more > MAX_PENDING:
         raise Overloaded(
-            f"{pending} documents wait to be indexed, and at most {MAX_PENDING} may. Send fewer, or send them later.",
+            f"The queue is full: {pending} documents wait, and the limit is {MAX_PENDING}. Send fewer, or try later.",
             retry_after=BUSY_RETRY_SECONDS,
         )
 
@@ -209,7 +209,7 @@ def sync_folder(
     with transaction(database):
         row = database.execute("SELECT key FROM collections WHERE id = ?", (collection,)).fetchone()
         if row is None:
-            raise DocumentNotFound(f"There is no collection {collection!r}; make it first.")
+            raise DocumentNotFound(f"There is no collection {collection!r}; create it first.")
         known = {
             found["id"]: found
             for found in fetch_dicts(

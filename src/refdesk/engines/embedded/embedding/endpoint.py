@@ -124,13 +124,13 @@ class EndpointEmbedder:
         try:
             vectors = await self.dependency.run(request, retries=RETRIES, patience=max_pause)
         except TimeoutError as error:
-            raise EngineError("The embedding service did not answer in time") from error
+            raise EngineError("The embedding service did not respond in time") from error
         except (RateLimited, Overloaded) as error:
             raise EngineError(error.detail, retry_after=error.retry_after) from error
         if isinstance(vectors, EngineError):
             raise vectors
         if self.dimensions and vectors.shape[1] != self.dimensions:
-            raise _make_protocol_error(f"vectors of {vectors.shape[1]} numbers after such of {self.dimensions}")
+            raise _make_protocol_error(f"vectors of {vectors.shape[1]} dimensions, after {self.dimensions} before")
         self.dimensions = vectors.shape[1]
         return vectors
 
@@ -155,11 +155,11 @@ class EndpointEmbedder:
         except aiohttp.ServerTimeoutError as error:
             raise TimeoutError from error
         except aiohttp.ClientError as error:
-            raise EngineError(f"The embedding service cannot be reached ({type(error).__name__})") from error
+            raise EngineError(f"The embedding service is unreachable ({type(error).__name__})") from error
         if response.status == 200:
             return _parse_vectors(content, len(texts))
         if response.status == 429:
-            raise RateLimited("The embedding service has too many requests", retry_after=_parse_retry_after(response))
+            raise RateLimited("The embedding service's rate limit is reached", retry_after=_parse_retry_after(response))
         if response.status in TRANSIENT_STATUSES:
             raise _make_refusal(response, content)
         return _make_refusal(response, content)
@@ -167,7 +167,7 @@ class EndpointEmbedder:
 
 def _make_refusal(response: aiohttp.ClientResponse, content: bytes) -> EngineError:
     if response.status in (401, 403):
-        return EngineError("The embedding service refuses the key; check embedding.api_key")
+        return EngineError("The embedding service rejected the key; check embedding.api_key")
     suffix = f": {message}" if (message := _parse_message(content)) else ""
     return EngineError(
         f"The embedding service answered {response.status}{suffix}", retry_after=_parse_retry_after(response)
@@ -199,11 +199,11 @@ def _parse_vectors(body: bytes, count: int) -> Vectors:
     try:
         vectors = np.array([rows[index] for index in range(count)], np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise _make_protocol_error("vectors that are not rows of numbers of one length") from error
+        raise _make_protocol_error("vectors of different lengths or without numbers") from error
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     if vectors.ndim != 2 or not np.isfinite(lengths).all() or not lengths.all():
-        raise _make_protocol_error("vectors that are empty, zero or not of finite numbers")
+        raise _make_protocol_error("vectors that are empty, zero or not finite")
     normal: Vectors = (vectors / lengths).astype(np.float32)
     return normal
 
@@ -213,7 +213,7 @@ def _parse_rows(body: bytes) -> dict[int, Any]:
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _make_protocol_error("something that is not JSON") from error
+        raise _make_protocol_error("a body that isn't JSON") from error
     match parsed:
         case {"data": [*data]}:
             return dict(_parse_row(place, item) for place, item in enumerate(data))
@@ -226,7 +226,7 @@ def _parse_row(place: int, item: Any) -> tuple[int, Any]:
             return index, numbers
         case {"embedding": [*numbers]}:
             return place, numbers
-    raise _make_protocol_error("an item that is no vector")
+    raise _make_protocol_error("an item that isn't a vector")
 
 
 def _make_too_long_error() -> EngineError:

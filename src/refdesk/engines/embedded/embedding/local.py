@@ -118,7 +118,7 @@ class SandboxBatchEmbedder:
                 await self._sandbox.run({}, source=source.fileno(), output=output.fileno(), seconds=BATCH_SECONDS)
             except CannotConvert as error:
                 # The sandbox's message is about files to convert.
-                raise EngineError("A worker that embeds documents failed; the log says why", retry_after=1) from error
+                raise EngineError("An embedding worker failed; see the log", retry_after=1) from error
             return await to_thread.run_sync(_read_vectors, output, len(texts), self._dimensions)
 
 
@@ -134,5 +134,5 @@ def _read_vectors(output: IO[bytes], count: int, dimensions: int) -> Vectors:
     output.seek(0)
     vectors = np.frombuffer(output.read(), np.float32)
     if len(vectors) != count * dimensions or not np.isfinite(vectors).all():
-        raise EngineError("A worker that embeds documents answered with something else than their vectors")
+        raise EngineError("An embedding worker returned invalid vectors")
     return vectors.reshape(count, dimensions)

@@ -61,7 +61,7 @@ def read_model_folder(path: Path) -> ModelFolder:
             raise EngineError(f"embedding.model_path: {path} has no {file.name}")
     configs = [_read_json(path / name) for name in LENGTH_FILES]
     if any(config.get("do_lower_case") is False for config in configs):
-        raise EngineError(f"embedding.model_path: {path} holds a cased model; only uncased ones are understood")
+        raise EngineError(f"embedding.model_path: {path} has a cased model; only uncased models are supported")
     with model.open("rb") as opened:
         revision = hashlib.file_digest(opened, "sha256").hexdigest()[:12]
     return ModelFolder(path, vocabulary, f"{path.name}@{revision}", _find_max_tokens(configs))
@@ -147,13 +147,13 @@ class _LoadedModel:
         self.stated_dimensions: int = shape[-1] if shape and isinstance(shape[-1], int) else 0
         self._max_text_tokens = folder.max_tokens - 2
         if unknown := self._inputs - _INPUTS.keys():
-            raise EngineError(f"embedding.model_path: the model asks for {', '.join(sorted(unknown))}, unknown here")
+            raise EngineError(f"embedding.model_path: the model needs unsupported inputs: {', '.join(sorted(unknown))}")
         try:
             self._tokenizer = tokens.WordPieces(folder.vocabulary.read_text("utf-8").splitlines())
             self._first, self._last = self._tokenizer.number("[CLS]"), self._tokenizer.number("[SEP]")
         except (KeyError, UnicodeDecodeError) as error:
             raise EngineError(
-                f"embedding.model_path: {folder.vocabulary} is no vocabulary of a BERT: {error}"
+                f"embedding.model_path: {folder.vocabulary} isn't a BERT vocabulary: {error}"
             ) from error
 
     def embed(self, text: str) -> Vector:

@@ -47,7 +47,7 @@ def decode_manifest(data: bytes, path: Path) -> Manifest:
     """Parse a manifest. The checksum also guarantees the structure of the content."""
     checksum, _, body = data.rstrip(b"\n").partition(b"\n")
     if checksum != b"%08x" % zlib.crc32(body):
-        raise IndexDamaged(f"{path} is not what was written")
+        raise IndexDamaged(f"{path} is corrupt: its checksum doesn't match")
     stored = orjson.loads(body)
     if stored["format"] != FORMAT:
         raise IndexDamaged(f"{path} was written by another version of Refdesk")

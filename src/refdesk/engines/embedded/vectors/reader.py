@@ -165,7 +165,7 @@ def open_state(folder: Path, known: Mapping[str, SegmentView]) -> IndexState:
         except FileNotFoundError:
             continue
         return IndexState(state.manifest, views, state.pin, state.identity)
-    raise IndexDamaged(f"{folder} lacks a segment that its manifest names")
+    raise IndexDamaged(f"a segment in the manifest of {folder} is missing")
 
 
 def _read_manifest(folder: Path) -> IndexState:

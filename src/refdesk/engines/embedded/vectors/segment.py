@@ -115,7 +115,7 @@ class Segment:
         data = _map_file(path)
         layout, checksum = _read_header(path, data)
         if layout.dimensions != dimensions or len(data) != layout.size:
-            raise IndexDamaged(f"{path} has not the size that it says")
+            raise IndexDamaged(f"{path} doesn't have the size in its header")
         parts = {
             name: np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
             for name, (offset, kind, shape) in layout.sections.items()
@@ -129,7 +129,7 @@ class Segment:
         self.clusters = Clusters(*(parts.pop(name) for name in names))
         self.table = RowTable(**parts)
         if checksum != _checksum(self._columns):
-            raise IndexDamaged(f"{path} is not what was written")
+            raise IndexDamaged(f"{path} is corrupt: its checksum doesn't match")
 
     @property
     def _columns(self) -> list[NDArray[Any]]:
@@ -300,12 +300,12 @@ def _write_vectors(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Fl
 def _map_file(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < _HEADER.size:
-            raise IndexDamaged(f"{path} is cut short")
+            raise IndexDamaged(f"{path} is truncated")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _read_header(path: Path, data: mmap.mmap) -> tuple[Layout, int]:
     magic, rows, runs, dimensions, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise IndexDamaged(f"{path} is no segment of vectors")
+        raise IndexDamaged(f"{path} isn't a vector segment")
     return Layout(rows, runs, dimensions), checksum
