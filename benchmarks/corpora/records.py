@@ -119,8 +119,8 @@ def _keep(database: sqlite3.Connection, documents: Sequence[Packed]) -> None:
     for task in queue.next_tasks(database, time.time(), len(documents), ()):
         packed = by_id[task.id]
         arrived = queue.SourceContent(b"", packed.digest, "", packed.size)
-        with document_blobs.shelf_of(packed.body) as shelf:
-            document_blobs.keep(database, task, arrived, packed.body, shelf)
+        with document_blobs.open_blob(packed.body) as shelf:
+            document_blobs.store_document(database, task, arrived, packed.body, shelf)
 
 
 def _collection(database: sqlite3.Connection, name: str) -> str:

@@ -135,9 +135,7 @@ class Chat:
         if text:
             return text
         if completion.finish_reason == "length":
-            raise WriterFailed(
-                f"{self._name} ran out of tokens before it wrote an answer. Use a larger max_tokens."
-            )
+            raise WriterFailed(f"{self._name} ran out of tokens before it wrote an answer. Use a larger max_tokens.")
         raise WriterFailed(f"{self._name} returned an empty answer. Try again, or use another model.")
 
     @property
@@ -165,9 +163,7 @@ class Chat:
         status = response.status
         message = self._quote_error(error)
         if status in (401, 403):
-            return WriterMisconfigured(
-                f"{self._name} rejected the key. Check answers.api_key."
-            )
+            return WriterMisconfigured(f"{self._name} rejected the key. Check answers.api_key.")
         if status == 404:
             return WriterMisconfigured(
                 f"{self._name} has no model {model[:100]!r}, or no chat completions at this address. "
@@ -176,9 +172,7 @@ class Chat:
         if status in _TRANSIENT_STATUSES or status >= 500:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
             when = f"in {retry_after:g} seconds" if retry_after is not None else "later"
-            return WriterFailed(
-                f"{self._name} is unavailable ({status}). Try again {when}.", retry_after=retry_after
-            )
+            return WriterFailed(f"{self._name} is unavailable ({status}). Try again {when}.", retry_after=retry_after)
         if 300 <= status < 400:
             return WriterMisconfigured(f"{self._name} redirects to another address. Set answers.api_url to it.")
         return WriterMisconfigured(f"{self._name} rejected the request ({status}). Check answers.model.{message}")

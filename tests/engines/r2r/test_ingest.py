@@ -223,7 +223,7 @@ async def test_what_others_brought_in_is_listed_found_filtered_and_read(r2r: Scr
     uuid = str(uuid4())
     texts = ["# Owls and others, a book in one part", "and others, a book in one part\nAn owl hoots."]
     r2r.put(uuid, texts, [collection], {"title": "owls.md", "year": "n/a"})
-    await engine.look()
+    await engine.sync()
     assert [status.id for status in (await engine.documents(ACME, Listing()))[0]] == [f"animals/{uuid}"]
     [hit] = await found(engine, "hoots", filters={"year": "n/a", "collection_id": collection})
     assert (hit.document.id, hit.document.title) == (f"animals/{uuid}", "owls.md")
@@ -243,12 +243,12 @@ async def test_what_others_take_away_from_a_collection_that_is_only_searched_is_
     uuid = str(uuid4())
     r2r.put(uuid, ["An owl hoots."], list(r2r.collections), {})
     assert await found(engine, "hoots")
-    await engine.look()
+    await engine.sync()
     before = engine.revision(ACME)
-    await engine.look()
+    await engine.sync()
     assert engine.revision(ACME) == before
     del r2r.documents[uuid]
-    await engine.look()
+    await engine.sync()
     assert engine.revision(ACME) != before
 
 
@@ -280,16 +280,16 @@ async def test_two_desks_on_one_r2r_see_and_replace_each_others_documents(
     async with open_engine("one") as one, open_engine("two") as two:
         id = await ingest_document(one)
         await finished(one, [id])
-        await two.look()
+        await two.sync()
         assert (await two.documents(ACME, Listing()))[1] == 1
         assert "berries" in (await read(two, id)).text
         await ingest_document(two, "# Foxes\n\nA fox is red.")
         await finished(two, [id])
-        await one.look()
+        await one.sync()
         assert "red" in (await read(one, id)).text
         assert (await one.documents(ACME, Listing()))[1] == len(r2r.documents) == 1
         assert await one.delete(ACME, id)
-        await two.look()
+        await two.sync()
         assert (await two.documents(ACME, Listing()))[1] == 0
 
 
@@ -318,7 +318,7 @@ async def test_what_others_note_in_our_name_breaks_nothing(r2r: ScriptedR2R, eng
     odd = {"name": "odd", "title": {}, "size": "big", "chunks": -1, "indexed_at": "never", "metadata": [], "version": 7}
     for own in (odd, {"name": ""}, {"name": 3}, "text", None, {"name": "../../x", "indexed_at": "2026-01-01"}):
         r2r.put(str(uuid4()), ["§: no place\nAn owl."], [collection], {"refdesk": own})
-    await engine.look()
+    await engine.sync()
     assert (await engine.documents(ACME, Listing()))[1] == 7
     hits = await found(engine, "owl", limit=20)
     assert len(hits) == 6

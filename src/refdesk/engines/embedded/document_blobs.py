@@ -22,7 +22,7 @@ COMPRESSION = 1
 """Zlib level of packed documents: the fastest one. They shrink to a quarter; higher levels gain little."""
 
 
-def keep(
+def store_document(
     database: sqlite3.Connection, task: IngestTask, content: SourceContent, body: bytes, opened: PackedDocument
 ) -> None:
     """Replace a document's content and chunks in one transaction. Does nothing if it was requested again meanwhile."""
@@ -67,7 +67,7 @@ def compress(packed: bytes) -> bytes:
     return zlib.compress(packed, COMPRESSION)
 
 
-def shelf_of(body: bytes) -> PackedDocument:
+def open_blob(body: bytes) -> PackedDocument:
     """Open a stored packed document."""
     return PackedDocument.of(zlib.decompress(body))
 
@@ -83,7 +83,7 @@ def load_document(database: sqlite3.Connection, id: str) -> Document | None:
         (id,),
     )
     for body, *row in rows:
-        with shelf_of(body) as opened:
+        with open_blob(body) as opened:
             return Document(build_document_info(*row), to_markdown(opened.document()))
     return None
 
@@ -103,7 +103,7 @@ def open_packed_document(database: sqlite3.Connection, id: str) -> PackedDocumen
     row = database.execute(
         "SELECT body FROM documents d JOIN contents ON document = d.key WHERE d.id = ?", (id,)
     ).fetchone()
-    return shelf_of(row[0]) if row else None
+    return open_blob(row[0]) if row else None
 
 
 def load_window(database: sqlite3.Connection, id: str, chunk_id: str, before: int, after: int) -> list[Passage] | None:

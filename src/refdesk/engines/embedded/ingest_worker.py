@@ -213,7 +213,7 @@ class IngestWorker:
 
         def save(database: sqlite3.Connection) -> None:
             with PackedDocument.of(packed) as opened:
-                document_blobs.keep(database, task, content, document_blobs.compress(packed), opened)
+                document_blobs.store_document(database, task, content, document_blobs.compress(packed), opened)
 
         await self._run_sql(save)
         self._metrics.documents.labels("indexed").inc()

@@ -151,9 +151,7 @@ class TokenManager:
         try:
             tokens = await self._fetch_tokens(session)
         except CredentialsRefused as error:
-            failure = R2RMisconfigured(
-                "R2R rejected the service account's login. Check r2r.email and r2r.password."
-            )
+            failure = R2RMisconfigured("R2R rejected the service account's login. Check r2r.email and r2r.password.")
             self._record_failure(failure)
             raise failure from error
         except BreakerOpen:

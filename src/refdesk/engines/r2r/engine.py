@@ -228,7 +228,7 @@ class R2REngine:
     async def reindex(self, tenant: TenantId) -> None:
         raise R2RRefused("R2R keeps its own index; Refdesk can't rebuild it.")
 
-    async def look(self) -> None:
+    async def sync(self) -> None:
         """Sync with R2R now instead of at the next interval."""
         await self._mirror.sync()
 

@@ -152,9 +152,7 @@ class _LoadedModel:
             self._tokenizer = tokens.WordPieces(folder.vocabulary.read_text("utf-8").splitlines())
             self._first, self._last = self._tokenizer.number("[CLS]"), self._tokenizer.number("[SEP]")
         except (KeyError, UnicodeDecodeError) as error:
-            raise EngineError(
-                f"embedding.model_path: {folder.vocabulary} isn't a BERT vocabulary: {error}"
-            ) from error
+            raise EngineError(f"embedding.model_path: {folder.vocabulary} isn't a BERT vocabulary: {error}") from error
 
     def embed(self, text: str) -> Vector:
         import numpy as np
