@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import orjson
 
@@ -22,6 +22,8 @@ from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records
 from refdesk.engines.storage.rows import fetch_dicts, now, transaction
 from refdesk.errors import EngineError
+
+W = TypeVar("W")
 
 ROWS_PER_COMMIT = 20_000
 """Vectors buffered in memory before a commit, about 30 MB."""
@@ -34,7 +36,7 @@ class Indexes:
         """Open the indexes. There is no vector index without an embedder, or before a remote one has answered once."""
         self._folder = folder
         self._embedder = embedder
-        self._fulltext = _open_fulltext(folder / "fulltext")
+        self._fulltext = _open_or_recreate(folder / "fulltext", FullTextWriter)
         self._vectors: VectorWriter | None = None
 
     def __enter__(self) -> Self:
@@ -88,7 +90,9 @@ class Indexes:
     def _get_vector_writer(self) -> VectorWriter | None:
         model = self._embedder
         if self._vectors is None and model is not None and model.dimensions:
-            self._vectors = _open_vectors(self._folder / "vectors", model.name, model.dimensions)
+            self._vectors = _open_or_recreate(
+                self._folder / "vectors", lambda folder: VectorWriter(folder, model.name, model.dimensions)
+            )
         return self._vectors
 
     def _write_vectors(self, database: sqlite3.Connection, writer: VectorWriter, last: int) -> None:
@@ -114,20 +118,13 @@ def _translate_write_errors() -> Iterator[None]:
         raise EngineError(f"the full-text index cannot be written: {error}") from error
 
 
-def _open_fulltext(folder: Path) -> FullTextWriter:
+def _open_or_recreate(folder: Path, open_writer: Callable[[Path], W]) -> W:
+    """Open the writer of an index. A damaged index is deleted, because it is rebuilt from the document store."""
     try:
-        return FullTextWriter(folder)
+        return open_writer(folder)
     except IndexDamaged:
         shutil.rmtree(folder)
-        return FullTextWriter(folder)
-
-
-def _open_vectors(folder: Path, model: str, dimensions: int) -> VectorWriter:
-    try:
-        return VectorWriter(folder, model, dimensions)
-    except IndexDamaged:
-        shutil.rmtree(folder)
-        return VectorWriter(folder, model, dimensions)
+        return open_writer(folder)
 
 
 def _list_changed(database: sqlite3.Connection, after: int, last: int, kinds: Sequence[str]) -> list[int]:

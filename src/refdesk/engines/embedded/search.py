@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,18 +77,24 @@ class HybridSearcher:
 
     async def search(self, stores: Sequence[TenantStore], search: Search) -> list[Hit]:
         """Return the best passages of all stores."""
-        in_scope = [store for store in stores if _is_in_scope(store, search)]
+        in_scope = [
+            store
+            for store in stores
+            if not search.collections or any(entry.id in search.collections for entry in store.collections)
+        ]
         condition = compile_filter(search.filters) if search.filters else None
         if not in_scope:
             return []
+        prepared = PreparedSearch(search, condition)
         embedder = None if search.mode == "fulltext" else self._embedder
-        if embedder is None:
-            return await in_scope[0].search(partial(_search_stores, in_scope, PreparedSearch(search, condition)))
-        if embedder.embed_query_sync is not None:
-            # One thread for both: switching threads takes longer than some parts of a search.
-            prepared = PreparedSearch(search, condition, model=embedder.name)
-            return await in_scope[0].search(partial(_embed_and_search, in_scope, prepared, embedder.embed_query_sync))
-        prepared = PreparedSearch(search, condition, await _embed_query(embedder, search), embedder.name)
+        if embedder is not None:
+            prepared = replace(prepared, model=embedder.name)
+            if (embed := embedder.embed_query_sync) is not None:
+                # One thread for both: switching threads takes longer than some parts of a search.
+                return await in_scope[0].search(
+                    lambda database: _search_stores(in_scope, replace(prepared, vector=embed(search.query)), database)
+                )
+            prepared = replace(prepared, vector=await _embed_query(embedder, search))
         return await in_scope[0].search(partial(_search_stores, in_scope, prepared))
 
 
@@ -100,19 +106,6 @@ async def _embed_query(embedder: Embedder, search: Search) -> NDArray[np.float32
             raise
         mark_partial_result()
         return None  # fall back to lexical search
-
-
-def _embed_and_search(
-    stores: Sequence[TenantStore],
-    prepared: PreparedSearch,
-    embed: Callable[[str], NDArray[np.float32]],
-    database: sqlite3.Connection,
-) -> list[Hit]:
-    return _search_stores(stores, replace(prepared, vector=embed(prepared.search.query)), database)
-
-
-def _is_in_scope(store: TenantStore, search: Search) -> bool:
-    return not search.collections or any(entry.id in search.collections for entry in store.collections)
 
 
 def _search_stores(stores: Sequence[TenantStore], prepared: PreparedSearch, database: sqlite3.Connection) -> list[Hit]:

@@ -13,8 +13,8 @@ a token.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -148,7 +148,11 @@ class R2RTransport:
             tokens.mark_rejected(token)
         else:
             tokens.mark_accepted(token)
-        return _unwrap(reply)
+        if reply.status >= 500:
+            raise make_server_error(reply.status, reply.answer)
+        if reply.status >= 300:
+            raise make_refusal(reply.status, reply.answer)
+        return reply.answer
 
     async def request(self, request: R2RRequest, token: str | None = None) -> R2RReply:
         """Send a request and return the reply with any status. Raises if R2R fails."""
@@ -157,22 +161,25 @@ class R2RTransport:
     async def _request(self, request: R2RRequest, token: str | None) -> R2RReply:
         if remaining := self._backoff.get_remaining(self._now()):
             raise make_rate_limit_error(remaining)
+        authorization = self._login or (f"Bearer {token}" if token else None)
         with self._metrics.asking(self._dependency.name, request.operation):
-            return await self._exchange(request, token)
-
-    async def _exchange(self, request: R2RRequest, token: str | None) -> R2RReply:
-        with anyio.move_on_after(request.seconds), _translate_errors(request):
-            # Encoding a long text would block the event loop.
-            body = await to_thread.run_sync(_encode_body, request) if request.form else _encode_body(request)
-            async with self._session.request(
-                request.method,
-                self._url(request),
-                data=wrap_body(body),
-                headers=_build_headers(request, self._login or (f"Bearer {token}" if token else None)),
-                allow_redirects=False,
-            ) as response:
-                return await self._reply(request, response)
-        raise _make_timeout_error(request)
+            try:
+                with anyio.move_on_after(request.seconds):
+                    # Encoding a long text would block the event loop.
+                    body = await to_thread.run_sync(_encode_body, request) if request.form else _encode_body(request)
+                    async with self._session.request(
+                        request.method,
+                        self._url(request),
+                        data=wrap_body(body),
+                        headers=_build_headers(request, authorization),
+                        allow_redirects=False,
+                    ) as response:
+                        return await self._reply(request, response)
+            except CONNECT_ERRORS as error:
+                raise R2RUnreachable("R2R is unreachable. Check r2r.api_url, or try again later.") from error
+            except aiohttp.ClientError as error:
+                raise R2RUnreachable("R2R closed the connection. Try again.") from error
+            raise R2RUnreachable(f"R2R took longer than {request.seconds:g} seconds. Try again, or raise its timeout.")
 
     async def _reply(self, request: R2RRequest, response: aiohttp.ClientResponse) -> R2RReply:
         status = response.status
@@ -208,16 +215,6 @@ async def open_r2r_transport(
         base, connect_seconds=CONNECT_SECONDS, max_connections=settings.max_connections
     ) as session:
         yield R2RTransport(session, base, dependency, metrics, login=login)
-
-
-def _unwrap(reply: R2RReply) -> Any:
-    if reply.status < 300:
-        return reply.answer
-    raise (
-        make_server_error(reply.status, reply.answer)
-        if reply.status >= 500
-        else make_refusal(reply.status, reply.answer)
-    )
 
 
 def _quote_segment(text: str) -> str:
@@ -257,21 +254,6 @@ def _parse_json(body: bytes, *, is_needed: bool) -> Any:
         if is_needed:
             raise make_unusable_error("it isn't JSON") from error
         return None
-
-
-@contextmanager
-def _translate_errors(request: R2RRequest) -> Iterator[None]:
-    """Raise connection errors as R2RUnreachable."""
-    try:
-        yield
-    except CONNECT_ERRORS as error:
-        raise R2RUnreachable("R2R is unreachable. Check r2r.api_url, or try again later.") from error
-    except aiohttp.ClientError as error:
-        raise R2RUnreachable("R2R closed the connection. Try again.") from error
-
-
-def _make_timeout_error(request: R2RRequest) -> R2RUnreachable:
-    return R2RUnreachable(f"R2R took longer than {request.seconds:g} seconds. Try again, or raise its timeout.")
 
 
 MAX_MESSAGE = 200
