@@ -131,6 +131,16 @@ async def test_headers_that_disagree_with_the_body_are_refused(
     assert {"type", "detail", "retryable"} <= set(answer.json()["error"]["data"])
 
 
+@pytest.mark.parametrize("name", ["mcp-name", "mcp-method", "mcp-protocol-version", "mcp-param-region"])
+async def test_a_repeated_header_is_refused(server: RunningServer, name: str) -> None:
+    call = {"name": "whoami", "_meta": META}
+    headers = [*headers_for("tools/call", call).items(), (name, "1"), (name, "1")]
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    answer = await server.http.post("/mcp", json=message, headers=headers)
+    assert answer.status_code == 400
+    assert name in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("key", list(META)[:2])
 async def test_an_envelope_without_a_required_key_is_refused(server: RunningServer, key: str) -> None:
     meta = {name: value for name, value in META.items() if name != key}
