@@ -156,7 +156,7 @@ async def test_a_server_brings_in_what_the_command_queues(run: Callable[..., Any
     async with started_server(tmp_path) as server:
         done = await to_thread.run_sync(run, "add", "handbook")
         assert done["new"] == ["handbook/tea.md"]
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             asked = {"query": "oolong", "collection_id": "handbook"}
             found = (await http.post(f"{server.url}/api/tools/r2r_search", json=asked)).json()
     assert "Steep oolong" in json.dumps(found)

@@ -95,7 +95,7 @@ def test_whoever_writes_a_secret_down_is_told_how_not_to(
 ) -> None:
     run("add", "a", "https://h.example/mcp", "--header", f"Authorization: Bearer {SECRET}")
     assert "the value of Authorization is stored in" in output.err
-    assert "'${AUTHORIZATION}' would keep it out" in output.err
+    assert "use '${AUTHORIZATION}' to keep it out" in output.err
     monkeypatch.setenv("T", SECRET)
     run("add", "b", "https://h.example/mcp", "--header", "Authorization=Bearer ${T}")
     assert output.err == ""
@@ -375,7 +375,7 @@ def test_one_tool_or_all_are_approved_or_rejected(run: Run, pins: Pins) -> None:
     assert run("approve", "a", "--reject", "--yes").endswith("1 rejected.\n")
     assert pins.held("a") == []
     assert "no tool of 'a' waits" in run("approve", "a", "--yes", code=1)
-    assert run("approve") == "No tool waits for approval.\n"
+    assert run("approve") == "No tools are held.\n"
 
 
 class Answering:

@@ -130,9 +130,7 @@ async def test_documents_and_collections_are_taken_away(server: RunningServer) -
         server, "delete_collection", 404, key="k-acme", id="animals"
     )
     assert "comes with Refdesk" in await get_refusal(server, "delete_collection", 400, key="k-acme", id="refdesk")
-    assert "stands for every collection" in await get_refusal(
-        server, "create_collection", 400, key="k-acme", name="All"
-    )
+    assert "means all collections" in await get_refusal(server, "create_collection", 400, key="k-acme", name="All")
 
 
 async def test_a_document_that_has_failed_is_tried_again_and_no_other(serve: Serve, tmp_path: Path) -> None:

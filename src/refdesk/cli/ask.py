@@ -15,8 +15,7 @@ from refdesk.cli.error_report import HINTS, print_failure
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.search_results import format_hit, parse_hits
-from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
-from refdesk.config import Config
+from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
 from refdesk.errors import ERROR_META, UnknownTool
 
 ALL_COLLECTIONS = "all"
@@ -33,7 +32,7 @@ def search(arguments: SimpleNamespace) -> int:
     """Run `refdesk search`."""
     query = " ".join(arguments.query)
     tool, tool_arguments = _choose_search_tool(query, arguments)
-    answer = asyncio.run(_call(load_settings(arguments), tool, tool_arguments))
+    answer = asyncio.run(_call(arguments, tool, tool_arguments))
     if answer.is_error or arguments.json:
         return print_answer(answer, arguments.json)
     hits = parse_hits(answer)
@@ -51,7 +50,7 @@ def ask(arguments: SimpleNamespace) -> int:
         "model": arguments.model,
         "max_tokens": arguments.max_tokens,
     }
-    answer = asyncio.run(_call(load_settings(arguments), "r2r_rag_query", _drop_none(tool_arguments)))
+    answer = asyncio.run(_call(arguments, "r2r_rag_query", tool_arguments))
     if answer.is_error or arguments.json:
         return print_answer(answer, arguments.json)
     print(_format_answer(answer.structured, detect_style(sys.stdout)))
@@ -60,29 +59,19 @@ def ask(arguments: SimpleNamespace) -> int:
 
 def _choose_search_tool(query: str, arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     """Return the search tool and its arguments: `search_documentation` unless an option needs `r2r_search`."""
-    if not _needs_r2r_search(arguments):
+    has_r2r_options = any((arguments.collection, arguments.filter, arguments.mode))
+    if arguments.doc_type is not None and has_r2r_options:
+        raise Misuse("--doc-type: cannot be used with --collection, --filter or --mode")
+    if not has_r2r_options and (arguments.limit or 0) <= MAX_DOCUMENTATION_RESULTS:
         tool_arguments = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
-        return "search_documentation", _drop_none(tool_arguments)
-    tool_arguments = {
+        return "search_documentation", tool_arguments
+    return "r2r_search", {
         "query": query,
         "collection_id": arguments.collection or ALL_COLLECTIONS,
         "filters": _parse_filters(arguments.filter),
         "search_mode": arguments.mode,
         "limit": arguments.limit or DEFAULT_LIMIT,
     }
-    return "r2r_search", _drop_none(tool_arguments)
-
-
-def _needs_r2r_search(arguments: SimpleNamespace) -> bool:
-    many = (arguments.limit or 0) > MAX_DOCUMENTATION_RESULTS
-    r2r_options = (arguments.collection, arguments.filter, arguments.mode)
-    if arguments.doc_type is not None and any(r2r_options):
-        raise Misuse("--doc-type: cannot be used with --collection, --filter or --mode")
-    return many or any(r2r_options)
-
-
-def _drop_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def _parse_filters(text: str | None) -> dict[str, Any] | None:
@@ -100,31 +89,29 @@ def _parse_filters(text: str | None) -> dict[str, Any] | None:
 def _format_answer(structured: Mapping[str, Any], style: TerminalStyle) -> str:
     """Format an answer, followed by its numbered sources."""
     parts = [sanitize(structured["answer"].strip())]
-    if structured["sources"]:
-        parts.append(
-            "\n".join([style.bold("Sources"), *(_format_source(source, style) for source in structured["sources"])])
-        )
+    sources = [
+        f"[{source['citation']}] {sanitize(source['document'])}  {style.faint(sanitize(source['chunk_id']))}"
+        for source in structured["sources"]
+    ]
+    if sources:
+        parts.append("\n".join([style.bold("Sources"), *sources]))
     return "\n\n".join(parts)
-
-
-def _format_source(source: Mapping[str, Any], style: TerminalStyle) -> str:
-    return f"[{source['citation']}] {sanitize(source['document'])}  {style.faint(sanitize(source['chunk_id']))}"
 
 
 def call(arguments: SimpleNamespace) -> int:
     """Run `refdesk call`."""
-    return print_answer(asyncio.run(_call_with_arguments(load_settings(arguments), arguments)), arguments.json)
+    return print_answer(asyncio.run(_call_with_schema(arguments)), arguments.json)
 
 
 def tools(arguments: SimpleNamespace) -> int:
     """Run `refdesk tools`."""
-    listing = asyncio.run(_list_tools(load_settings(arguments)))
+    listing = asyncio.run(_list_tools(arguments))
     if arguments.tool:
         listing = [tool for tool in listing if tool["name"] == arguments.tool]
         if not listing:
             raise UnknownTool(f"Unknown tool {arguments.tool!r}")
     if arguments.json:
-        print(json.dumps(listing, indent=2, ensure_ascii=False))
+        print_json(listing)
     elif arguments.tool:
         print(_format_tool(listing[0]))
     else:
@@ -134,20 +121,20 @@ def tools(arguments: SimpleNamespace) -> int:
     return 0
 
 
-async def _call(config: Config, tool: str, arguments: Mapping[str, Any]) -> Answer:
-    async with open_desk(config, servers=False) as desk:
-        return await desk.call(tool, arguments)
+async def _call(arguments: SimpleNamespace, tool: str, tool_arguments: Mapping[str, Any]) -> Answer:
+    async with open_desk(load_settings(arguments), servers=False) as desk:
+        return await desk.call(tool, {name: value for name, value in tool_arguments.items() if value is not None})
 
 
-async def _call_with_arguments(config: Config, arguments: SimpleNamespace) -> Answer:
-    async with open_desk(config, servers=False) as desk:
+async def _call_with_schema(arguments: SimpleNamespace) -> Answer:
+    async with open_desk(load_settings(arguments), servers=False) as desk:
         schema = desk.input_schema(arguments.tool) or {}
         tool_arguments = dict(_parse_argument(text, schema) for text in arguments.arguments)
         return await desk.call(arguments.tool, tool_arguments)
 
 
-async def _list_tools(config: Config) -> list[dict[str, Any]]:
-    async with open_desk(config, servers=False) as desk:
+async def _list_tools(arguments: SimpleNamespace) -> list[dict[str, Any]]:
+    async with open_desk(load_settings(arguments), servers=False) as desk:
         return await list_all_tools(desk)
 
 
@@ -194,7 +181,7 @@ def _format_tool(tool: Mapping[str, Any]) -> str:
 def print_answer(answer: Answer, as_json: bool) -> int:
     """Print a tool's result and return the exit code."""
     if as_json:
-        print(json.dumps(answer.result, indent=2, ensure_ascii=False))
+        print_json(answer.result)
     elif answer.is_error:
         error = answer.result.get("_meta", {}).get(ERROR_META, {})
         print_failure(answer.text.splitlines(), HINTS.get(error.get("type"), ""))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from types import SimpleNamespace
 
 from refdesk.cli.load_config import load_settings
+from refdesk.cli.terminal import print_json
 from refdesk.config import list_ineffective_settings, require_support
 from refdesk.downstream.files.servers_file import load_servers
 
@@ -24,7 +24,7 @@ def check(arguments: SimpleNamespace) -> int:
     settings = config.describe()
     if arguments.json:
         rows = [{"key": key, "value": value, "source": source} for key, value, source in settings]
-        print(json.dumps(rows if arguments.show else {"status": "ok"}, indent=2, ensure_ascii=False))
+        print_json(rows if arguments.show else {"status": "ok"})
     elif arguments.show:
         widths = [min(max(len(row[column]) for row in settings), MAX_COLUMN_WIDTH) for column in (0, 1)]
         for key, value, source in settings:

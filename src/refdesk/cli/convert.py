@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from urllib.parse import urlsplit
 from refdesk.cli.inputs import SourceFailure, find_documents, is_url, open_file, parse_page_range
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.terminal import print_message
+from refdesk.cli.terminal import print_json, print_message
 from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, Conversions, Export, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
@@ -43,18 +42,15 @@ def convert(arguments: SimpleNamespace) -> int:
     if not found:
         raise CannotOpen("No documents found in the given sources.")
     options = ConversionOptions(parse_page_range(arguments.pages))
-    results = [_report_failure(failure) for failure in failures]
+    for failure in failures:
+        print_message(f"{failure.name}: {failure.cause}")
+    results: list[dict[str, Any]] = [{"source": one.name, "error": one.cause} for one in failures]
     results += asyncio.run(_convert_all(config, tasks, arguments.to, options))
     if arguments.json:
-        print(json.dumps(results, indent=2, ensure_ascii=False))
+        print_json(results)
     else:
         print("".join(result.get("content", "") for result in results), end="")
     return 1 if any("error" in result for result in results) else 0
-
-
-def _report_failure(failure: SourceFailure) -> dict[str, Any]:
-    print_message(f"{failure.name}: {failure.cause}")
-    return {"source": failure.name, "error": failure.cause}
 
 
 def _plan_tasks(arguments: SimpleNamespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[ConversionTask]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections import Counter
@@ -18,8 +17,8 @@ from refdesk.cli.checks.finding import CheckContext, Finding, fail
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
-from refdesk.config import Config, find_config_file, load
+from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
+from refdesk.config import find_config_file, load
 from refdesk.errors import ConfigError
 
 LocalChecks = Mapping[str, Callable[[CheckContext], Sequence[Finding]]]
@@ -59,7 +58,7 @@ def doctor(arguments: SimpleNamespace) -> int:
     counts = Counter[str](finding.state for findings in found.values() for finding in findings)
     if arguments.json:
         rows = [{"check": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
-        print(json.dumps({"ok": not counts["fail"], "findings": rows}, indent=2, ensure_ascii=False))
+        print_json({"ok": not counts["fail"], "findings": rows})
     else:
         _print_findings(found, counts, detect_style(sys.stdout))
     return ExitCode.FAILED if counts["fail"] else ExitCode.OK
@@ -71,16 +70,12 @@ def _build_context(arguments: SimpleNamespace) -> CheckContext:
     try:
         config = load_settings(arguments, serves=True)
     except ConfigError as error:
-        config, problems = _load_defaults(arguments), error.problems
+        data = arguments.data or os.environ.get("REFDESK_DATA")
+        config, problems = load(None, {}, {"data_dir": data} if data else {}), error.problems
     file = Path(arguments.config) if arguments.config else find_config_file(Path.cwd(), os.environ)
     desk = probe_desk(config.own_url) if config.server.port else None
     home = Path(os.path.expanduser("~"))
     return CheckContext(config, file, problems, desk, os.environ, home, Path.cwd(), arguments.timeout)
-
-
-def _load_defaults(arguments: SimpleNamespace) -> Config:
-    data = arguments.data or os.environ.get("REFDESK_DATA")
-    return load(None, {}, {"data_dir": data} if data else {})
 
 
 async def run_checks(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -13,8 +12,8 @@ from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.terminal import print_message, print_table
-from refdesk.config import Config
+from refdesk.cli.terminal import print_json, print_message, print_table
+from refdesk.console.document_methods import STATUSES
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
@@ -22,47 +21,37 @@ from refdesk.validation import nearest_name
 PAGE_SIZE = 1000
 """Documents fetched per page."""
 
-STATUSES: Mapping[str, tuple[Status, ...]] = {
-    "all": (),
-    "pending": IN_PROGRESS,
-    "success": ("success",),
-    "failed": ("failed",),
-}
-"""Engine statuses by their names on the command line."""
-
 
 def documents(arguments: SimpleNamespace) -> int:
     """Run `refdesk documents`."""
-    config = load_settings(arguments)
     if arguments.action == "remove":
-        return asyncio.run(_remove_documents(config, _require_arguments(arguments.ids, "ID"), arguments.json))
+        return asyncio.run(_remove_documents(arguments))
     if arguments.ids:
         raise Misuse("ID: only `refdesk documents remove` takes IDs")
-    return asyncio.run(_list_documents(config, arguments))
+    return asyncio.run(_list_documents(arguments))
 
 
 def collections(arguments: SimpleNamespace) -> int:
     """Run `refdesk collections`."""
-    config = load_settings(arguments)
-    if arguments.action == "create":
-        return asyncio.run(_create_collections(config, _require_arguments(arguments.names, "NAME"), arguments))
     if arguments.action == "remove":
-        return asyncio.run(_remove_collections(config, _require_arguments(arguments.names, "NAME"), arguments.json))
-    if arguments.names:
+        return asyncio.run(_remove_collections(arguments))
+    if arguments.action == "list" and arguments.names:
         raise Misuse("NAME: only `create` and `remove` take names")
-    return asyncio.run(_list_collections(config, arguments.json))
+    return asyncio.run(_list_or_create_collections(arguments))
 
 
 def reindex(arguments: SimpleNamespace) -> int:
-    """Run `refdesk reindex`."""
-    count = asyncio.run(_reindex(load_settings(arguments)))
-    print(json.dumps({"documents": count}) if arguments.json else f"Rebuilt the indexes of {count:,} documents.")
+    """Run `refdesk reindex`. Search keeps working meanwhile."""
+    count = asyncio.run(_reindex(arguments))
+    if arguments.json:
+        print_json({"documents": count})
+    else:
+        print(f"Rebuilt the indexes of {count:,} documents.")
     return 0
 
 
-async def _reindex(config: Config) -> int:
-    """Rebuild the indexes and return the number of documents. Search keeps working meanwhile."""
-    async with open_desk(config, servers=False) as desk:
+async def _reindex(arguments: SimpleNamespace) -> int:
+    async with open_desk(load_settings(arguments), servers=False) as desk:
         count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
         if sys.stderr.isatty():
             print_message(f"rebuilding the indexes of {count:,} documents")
@@ -76,14 +65,18 @@ def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
     return words
 
 
-async def _list_documents(config: Config, arguments: SimpleNamespace) -> int:
-    async with open_desk(config, servers=False) as desk:
+async def _list_documents(arguments: SimpleNamespace) -> int:
+    async with open_desk(load_settings(arguments), servers=False) as desk:
         collection = arguments.collection and (await _find_collection(desk.engine, arguments.collection)).id
         found = [one async for one in _iter_documents(desk.engine, collection, STATUSES[arguments.status])]
     if arguments.json:
-        print(json.dumps([_document_to_dict(one) for one in found], indent=2, ensure_ascii=False))
-    else:
-        _print_documents(found)
+        print_json([_document_to_dict(one) for one in found])
+        return 0
+    rows = []
+    for one in found:
+        status = f"{one.status} {one.progress:.0%}" if one.status in IN_PROGRESS else one.status
+        rows.append((status, f"{one.size_bytes:,}", one.id, one.error or one.title))
+    print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
     return 0
 
 
@@ -111,16 +104,20 @@ async def _find_collection(engine: Engine, name: str) -> CollectionInfo:
     return found
 
 
-async def _remove_documents(config: Config, ids: Sequence[str], as_json: bool) -> int:
-    async with open_desk(config, servers=False) as desk:
-        return _print_removed({id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", as_json)
+async def _remove_documents(arguments: SimpleNamespace) -> int:
+    ids = _require_arguments(arguments.ids, "ID")
+    async with open_desk(load_settings(arguments), servers=False) as desk:
+        return _print_removed(
+            {id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", arguments.json
+        )
 
 
-async def _remove_collections(config: Config, names: Sequence[str], as_json: bool) -> int:
-    async with open_desk(config, servers=False) as desk:
+async def _remove_collections(arguments: SimpleNamespace) -> int:
+    names = _require_arguments(arguments.names, "NAME")
+    async with open_desk(load_settings(arguments), servers=False) as desk:
         ids = [(await _find_collection(desk.engine, name)).id for name in names]
         removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
-        return _print_removed(removed, "collection", as_json)
+        return _print_removed(removed, "collection", arguments.json)
 
 
 def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
@@ -128,49 +125,30 @@ def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int
     for id in missing:
         print_message(f"no such {what}: {id!r}")
     if as_json:
-        print(json.dumps({"removed": [id for id in removed if removed[id]], "missing": missing}, ensure_ascii=False))
+        print_json({"removed": [id for id in removed if removed[id]], "missing": missing})
     else:
         print(f"{len(removed) - len(missing):,} removed")
     return 1 if missing else 0
 
 
-async def _create_collections(config: Config, names: Sequence[str], arguments: SimpleNamespace) -> int:
-    async with open_desk(config, servers=False) as desk:
-        created = [
-            await desk.engine.create_collection(
-                LOCAL.tenant, name, description=arguments.description, version=arguments.version
-            )
-            for name in names
-        ]
-    _print_collections(created, arguments.json)
-    return 0
-
-
-async def _list_collections(config: Config, as_json: bool) -> int:
-    async with open_desk(config, servers=False) as desk:
-        found = await desk.engine.collections(LOCAL.tenant)
-    _print_collections(found, as_json)
-    return 0
-
-
-def _print_collections(found: Sequence[CollectionInfo], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps([_collection_to_dict(one) for one in found], indent=2, ensure_ascii=False))
-        return
+async def _list_or_create_collections(arguments: SimpleNamespace) -> int:
+    about = {"description": arguments.description, "version": arguments.version}
+    names = _require_arguments(arguments.names, "NAME") if arguments.action == "create" else ()
+    async with open_desk(load_settings(arguments), servers=False) as desk:
+        found: Sequence[CollectionInfo] = (
+            [await desk.engine.create_collection(LOCAL.tenant, name, **about) for name in names]
+            if names
+            else await desk.engine.collections(LOCAL.tenant)
+        )
+    if arguments.json:
+        print_json([_collection_to_dict(one) for one in found])
+        return 0
     rows = [
         (one.id, f"{one.documents:,}", one.version, f"{one.updated_at:%Y-%m-%d %H:%M}", one.description or one.name)
         for one in found
     ]
     print_table(("ID", "DOCUMENTS", "VERSION", "UPDATED", "DESCRIPTION"), rows)
-
-
-def _print_documents(found: Sequence[DocumentStatus]) -> None:
-    rows = [(_format_status(one), f"{one.size_bytes:,}", one.id, one.error or one.title) for one in found]
-    print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
-
-
-def _format_status(one: DocumentStatus) -> str:
-    return f"{one.status} {one.progress:.0%}" if one.status in IN_PROGRESS else one.status
+    return 0
 
 
 def _document_to_dict(one: DocumentStatus) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
@@ -13,7 +12,7 @@ from typing import Any
 import click
 
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.terminal import sanitize
+from refdesk.cli.terminal import print_json, sanitize
 from refdesk.errors import ConfigError, DependencyError, RefdeskError
 from refdesk.version import __version__
 
@@ -45,7 +44,7 @@ def report_failure(error: Exception, *, as_json: bool) -> int:
     failure = _describe(error)
     if as_json:
         hint = {"hint": failure.hint} if failure.hint else {}
-        print(json.dumps({"error": {**failure.facts, **hint}}, indent=2, ensure_ascii=False))
+        print_json({"error": {**failure.facts, **hint}})
         sys.stdout.flush()
     print_failure(failure.lines, failure.hint)
     return failure.code
@@ -74,16 +73,9 @@ def _describe(error: Exception) -> CommandFailure:
             hint = DOCTOR_HINT if isinstance(error, DependencyError) else HINTS.get(type(error).__name__, "")
             return CommandFailure(ExitCode.FAILED, tuple(error.detail.splitlines()), hint, error.data)
         case OSError():
-            return CommandFailure(
-                ExitCode.FAILED,
-                (_format_os_error(error),),
-                DOCTOR_HINT,
-                _build_error_data("OSError", _format_os_error(error)),
-            )
-    return _describe_internal_error(error)
-
-
-def _describe_internal_error(error: Exception) -> CommandFailure:
+            reason = error.strerror or str(error)
+            problem = f"{error.filename}: {reason}" if error.filename else reason
+            return CommandFailure(ExitCode.FAILED, (problem,), DOCTOR_HINT, _build_error_data("OSError", problem))
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(error)
     what = f"internal error in Refdesk {__version__}: {type(error).__name__}: {error}"
@@ -93,9 +85,3 @@ def _describe_internal_error(error: Exception) -> CommandFailure:
 
 def _build_error_data(kind: str, detail: str) -> dict[str, Any]:
     return {"type": kind, "detail": detail, "retryable": False}
-
-
-def _format_os_error(error: OSError) -> str:
-    """Format an OSError without its number."""
-    reason = error.strerror or str(error)
-    return f"{error.filename}: {reason}" if error.filename else reason

@@ -63,7 +63,9 @@ def evaluate(arguments: SimpleNamespace) -> int:
     query_set = read_queries(_read_lines(arguments.queries), _read_lines(arguments.qrels) if arguments.qrels else None)
     tool = arguments.tool or ("r2r_search" if query_set.by_document else "search_documentation")
     measurement = asyncio.run(_measure(config, query_set, tool, arguments.collection or "all"))
-    report = {"tool": tool, "queries": len(query_set.queries), **_round_figures(measurement)}
+    figures = {name.replace("_at_", "@"): round(value, 4) for name, value in asdict(measurement.scores).items()}
+    size = round(measurement.answer_bytes)
+    report = {"tool": tool, "queries": len(query_set.queries), **figures, "mean_answer_bytes": size}
     print(json.dumps(report, indent=2) if arguments.json else _format_table(report))
     return 0
 
@@ -126,15 +128,7 @@ def _measure_size(answer: Answer) -> int:
     return max(len(answer.text.encode()), len(structured.encode()))
 
 
-def _round_figures(measurement: Measurement) -> dict[str, float]:
-    figures = {name.replace("_at_", "@"): round(value, 4) for name, value in asdict(measurement.scores).items()}
-    return {**figures, "mean_answer_bytes": round(measurement.answer_bytes)}
-
-
 def _format_table(report: Mapping[str, Any]) -> str:
     width = max(map(len, report))
-    return "\n".join(f"{name:<{width}}  {_format_value(value)}" for name, value in report.items())
-
-
-def _format_value(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    formats = {float: ".4f", int: ",", str: ""}
+    return "\n".join(f"{name:<{width}}  {value:{formats[type(value)]}}" for name, value in report.items())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.setup.changes import FileChange, colour_diff, read_text
 from refdesk.cli.setup.clients import CLIENTS, Remote
-from refdesk.cli.terminal import detect_style, print_message
+from refdesk.cli.terminal import detect_style, print_json, print_message
 from refdesk.config.loading import FILE_NAME
 from refdesk.config.template import render_template
 
@@ -65,7 +64,7 @@ def _is_conflict(change: FileChange) -> bool:
 def _print_summary(written: list[FileChange], conflicts: list[FileChange], arguments: SimpleNamespace) -> None:
     if arguments.json:
         facts = {"written": [str(one.path) for one in written], "left": [str(one.path) for one in conflicts]}
-        print(json.dumps({**facts, "dry_run": arguments.dry_run}, indent=2, ensure_ascii=False))
+        print_json({**facts, "dry_run": arguments.dry_run})
         return
     for change in written:
         print(f"{'Changed' if change.before is not None else 'Wrote'} {change.path}")

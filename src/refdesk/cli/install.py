@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -13,10 +12,10 @@ from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.setup.changes import FileChange, colour_diff, confirm
+from refdesk.cli.setup.changes import FileChange, colour_diff
 from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Remote
 from refdesk.cli.setup.desks import resolve_target
-from refdesk.cli.terminal import detect_style, print_message, sanitize
+from refdesk.cli.terminal import confirm, detect_style, print_json, print_message, sanitize
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -26,7 +25,8 @@ def install(arguments: SimpleNamespace) -> int:
     client, path = _resolve_client(arguments)
     target = resolve_target(arguments, load_settings(arguments))
     change = client.plan_install(path, arguments.name, target, is_shared=arguments.scope == "project")
-    code = _apply(change, arguments, f"{client.title} now {_describe_target(target)}")
+    use = f"uses Refdesk at {target.url}" if isinstance(target, Remote) else "starts Refdesk itself"
+    code = _apply(change, arguments, f"{client.title} now {use}")
     if code == ExitCode.OK and not arguments.json and not arguments.dry_run:
         _print_next_steps(client, target, arguments.scope)
     return code
@@ -61,13 +61,13 @@ def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:
             raise Misuse(
                 "nothing was written: confirmation needs a terminal; use --yes to write, or --dry-run to preview"
             )
-        if not confirm(f"Write this to {sanitize(str(change.path))}?"):
+        if not confirm(f"Write this to {sanitize(str(change.path))}?", sys.stderr):
             print_message("nothing was written")
             return ExitCode.FAILED
     backup = None if arguments.dry_run else change.write()
     if arguments.json:
         facts = {"file": str(change.path), "changed": not arguments.dry_run, "difference": change.diff()}
-        print(json.dumps({**facts, "backup": str(backup) if backup else None}, indent=2, ensure_ascii=False))
+        print_json({**facts, "backup": str(backup) if backup else None})
     elif not arguments.dry_run:
         backup_note = f" The previous version is in {backup.name}." if backup else ""
         print(f"{done}.{backup_note}")
@@ -76,14 +76,10 @@ def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:
 
 def _print_unchanged(path: Path, sentence: str, as_json: bool) -> int:
     if as_json:
-        print(json.dumps({"file": str(path), "changed": False, "difference": [], "backup": None}, indent=2))
+        print_json({"file": str(path), "changed": False, "difference": [], "backup": None})
     else:
         print(f"{sentence}; nothing to do.")
     return ExitCode.OK
-
-
-def _describe_target(target: DeskTarget) -> str:
-    return f"uses Refdesk at {target.url}" if isinstance(target, Remote) else "starts Refdesk itself"
 
 
 def _print_next_steps(client: ClientSetup, target: DeskTarget, scope: str) -> None:

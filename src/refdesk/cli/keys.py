@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.terminal import print_message, print_table, sanitize
+from refdesk.cli.terminal import print_json, print_message, print_table, sanitize
 from refdesk.policy.key_admin import KeyRing, NotAKey
 from refdesk.policy.keys import FILE_NAME, KeyFile
 
@@ -26,10 +25,20 @@ def keys(arguments: SimpleNamespace) -> int:
     if arguments.action == "make":
         return _make(ring, arguments)
     if arguments.action == "revoke":
-        return _revoke(ring, _require_name(arguments), arguments.json)
+        revoked = ring.revoke(_require_name(arguments))
+        if arguments.json:
+            print_json({"revoked": revoked})
+        else:
+            print(f"Revoked key {sanitize(revoked)!r}.")
+        return 0
     if arguments.name is not None:
         raise Misuse("NAME: only `make` and `revoke` take a name")
-    return _list(ring, arguments.json)
+    entries = ring.listed()
+    if arguments.json:
+        print_json(entries)
+    else:
+        print_table(HEADER, map(_format_row, entries))
+    return 0
 
 
 def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
@@ -47,28 +56,10 @@ def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
         [problem] = error.problems
         raise Misuse(f"{_OPTION_NAMES.get(problem.argument, f'--{problem.argument}')}: {problem.rule}") from error
     if arguments.json:
-        _print_json({"key": key, **entry})
+        print_json({"key": key, **entry})
         return 0
     print_message(f"API key {entry['name']!r} of user {entry['user']!r}; it is shown only once")
     print(key)
-    return 0
-
-
-def _revoke(ring: KeyRing, name: str, as_json: bool) -> int:
-    revoked = ring.revoke(name)
-    if as_json:
-        _print_json({"revoked": revoked})
-    else:
-        print(f"Revoked key {sanitize(revoked)!r}.")
-    return 0
-
-
-def _list(ring: KeyRing, as_json: bool) -> int:
-    entries = ring.listed()
-    if as_json:
-        _print_json(entries)
-        return 0
-    print_table(HEADER, map(_format_row, entries))
     return 0
 
 
@@ -93,7 +84,3 @@ def _require_name(arguments: SimpleNamespace) -> str:
 def _split_words(values: Iterable[str]) -> list[str]:
     """Split values at commas and spaces."""
     return [word for text in values for word in text.replace(",", " ").split()]
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from refdesk.config import Config, find_config_file, load
 
@@ -22,9 +21,6 @@ _OPTIONS = {
 def load_settings(arguments: SimpleNamespace, *, serves: bool = False) -> Config:
     """Load the configuration for a command. `serves` enables the access rules for serving other callers."""
     path = Path(arguments.config) if arguments.config else find_config_file(Path.cwd(), os.environ)
-    return load(path, os.environ, _overrides(arguments), serves=serves)
-
-
-def _overrides(arguments: SimpleNamespace) -> dict[str, Any]:
-    overrides = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
-    return {setting: value for setting, value in overrides.items() if value is not None}
+    options = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
+    overrides = {setting: value for setting, value in options.items() if value is not None}
+    return load(path, os.environ, overrides, serves=serves)

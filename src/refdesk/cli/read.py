@@ -12,19 +12,17 @@ from refdesk.calls import LOCAL, Answer
 from refdesk.cli.ask import print_answer
 from refdesk.cli.inputs import is_url, open_file, parse_page_range
 from refdesk.cli.load_config import load_settings
-from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, unheard
 
 
 def read(arguments: SimpleNamespace) -> int:
     """Run `refdesk read`."""
     file = Path(arguments.document)
-    local_file = file if file.is_file() else None
-    return print_answer(asyncio.run(_read(load_settings(arguments), arguments, local_file)), arguments.json)
+    return print_answer(asyncio.run(_read(arguments, file if file.is_file() else None)), arguments.json)
 
 
-async def _read(config: Config, arguments: SimpleNamespace, local_file: Path | None) -> Answer:
-    async with open_desk(config, servers=False) as desk:
+async def _read(arguments: SimpleNamespace, local_file: Path | None) -> Answer:
+    async with open_desk(load_settings(arguments), servers=False) as desk:
         doc_id = await _resolve_document_id(desk, arguments.document, local_file)
         tool, tool_arguments = _choose_tool(arguments)
         return await desk.call(tool, {"doc_id": doc_id, **tool_arguments})

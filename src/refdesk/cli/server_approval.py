@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
-from refdesk.cli.terminal import detect_style, print_message
+from refdesk.cli.terminal import confirm, detect_style, print_message
 from refdesk.downstream.fleet.approval import decide, difference, visible, waiting
 from refdesk.downstream.fleet.pins import Held, Pins
 
@@ -18,17 +18,24 @@ def approve(folder: Path, arguments: SimpleNamespace) -> int:
     """List the held tools; with a server's name, approve or reject them after confirmation."""
     pins = Pins(folder)
     held = waiting(pins, arguments.name, arguments.tool)
+    # ASCII only: other characters of an unapproved tool may hide something.
+    listing = json.dumps({"held": [asdict(one) for one in held]}, indent=2)
     if arguments.name is None:
-        return _print_all(held, arguments.json)
+        if not arguments.json:
+            _print(held)
+            listing = f"{len(held)} held; name a server to approve its tools." if held else "No tools are held."
+        print(listing)
+        return 0
     if not held:
         # Raises an error with a suggestion.
         pins.approve(arguments.name, arguments.tool)
     if not arguments.json:
         _print(held)
     verb = "reject" if arguments.reject else "approve"
-    if not arguments.yes and not _confirm(verb, len(held), arguments.json):
+    can_ask = not arguments.json and sys.stdin.isatty()
+    if not arguments.yes and not (can_ask and confirm(f"{verb.capitalize()} {len(held)}?", sys.stdout)):
         if arguments.json:
-            print(json.dumps({"held": [asdict(one) for one in held]}, indent=2))
+            print(listing)
         print_message(f"nothing was changed; use --yes to {verb} these tools")
         return 1
     if waiting(pins, arguments.name, arguments.tool) != held:
@@ -39,22 +46,6 @@ def approve(folder: Path, arguments: SimpleNamespace) -> int:
     done = {"approve": "approved", "reject": "rejected"}[verb]
     print(json.dumps({done: tools}, indent=2) if arguments.json else f"{len(tools)} {done}.")
     return 0
-
-
-def _print_all(held: Sequence[Held], as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"held": [asdict(one) for one in held]}, indent=2))
-        return 0
-    _print(held)
-    print(f"{len(held)} held; name a server to approve its tools." if held else "No tool waits for approval.")
-    return 0
-
-
-def _confirm(verb: str, count: int, as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
-        return False
-    print(f"{verb.capitalize()} {count}? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _print(held: Sequence[Held]) -> None:

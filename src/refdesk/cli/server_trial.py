@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from refdesk.cli.terminal import print_message, sanitize
+from refdesk.cli.terminal import print_json, print_message, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.errors import RefdeskError, ServerAway
@@ -36,12 +35,12 @@ def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool
         facts = asyncio.run(probe_server(name, server, config.downstream.protocol_version))
     except RefdeskError as error:
         if as_json:
-            print(json.dumps({"name": name, "ok": False, "problem": error.detail}, indent=2, ensure_ascii=False))
+            print_json({"name": name, "ok": False, "problem": error.detail})
         else:
             print_message(error.detail)
         return 1
     if as_json:
-        print(json.dumps({"name": name, "ok": True, **facts}, indent=2, ensure_ascii=False))
+        print_json({"name": name, "ok": True, **facts})
     else:
         _print(name, facts)
     return 0

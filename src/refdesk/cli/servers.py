@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.terminal import print_message, print_table, sanitize
+from refdesk.cli.terminal import print_json, print_message, print_table, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.variables import SERVER_VARIABLE, is_secret_name
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, read_last_lines
@@ -78,11 +77,10 @@ def _add(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     if is_this_desk(server, config):
         raise InvalidArguments([Problem("NAME", "this is Refdesk itself")])
     file.add({name: entry}, replace=arguments.replace)
-    for key in _find_plain_secrets(entry):
-        variable = re.sub(r"\W", "_", key).upper()
-        print_message(
-            f"the value of {key} is stored in {file.path}, readable only by you; '${{{variable}}}' would keep it out"
-        )
+    for key, value in {**entry.get("env", {}), **entry.get("headers", {})}.items():
+        if is_secret_name(key) and not SERVER_VARIABLE.search(value):
+            variable = re.sub(r"\W", "_", key).upper()
+            print_message(f"the value of {key} is stored in {file.path}; use '${{{variable}}}' to keep it out")
     _print_result({"added": name, **_describe(name, server, "servers.json")}, f"Added server {name!r}.", arguments.json)
     return 0
 
@@ -95,12 +93,13 @@ def _build_entry(arguments: SimpleNamespace) -> dict[str, Any]:
     if arguments.command:
         program, *words = arguments.command
         entry = {"command": program, "args": words}
+    tool, _, argument = (arguments.docs or "").partition(":")
     options = {
         "type": arguments.type,
         "env": _parse_pairs("--env", arguments.env),
         "headers": _parse_pairs("--header", arguments.header),
         "cwd": arguments.cwd and os.path.abspath(os.path.expanduser(arguments.cwd)),
-        "docs": _parse_docs(arguments.docs),
+        "docs": arguments.docs and {"tool": tool, **({"argument": argument} if argument else {})},
         "session": "short" if arguments.short else None,
     }
     return entry | {key: value for key, value in options.items() if value}
@@ -116,19 +115,6 @@ def _parse_pairs(option: str, values: Iterable[str]) -> dict[str, str]:
             raise Misuse(f"{option}: number {number} is not NAME=VALUE")
         pairs[pair[:end].strip()] = pair[end + 1 :].strip()
     return pairs
-
-
-def _parse_docs(value: str | None) -> dict[str, str] | None:
-    if value is None:
-        return None
-    tool, _, argument = value.partition(":")
-    return {"tool": tool, **({"argument": argument} if argument else {})}
-
-
-def _find_plain_secrets(entry: Mapping[str, Any]) -> list[str]:
-    """List the names of values that look secret and are stored in plain text."""
-    pairs = {**entry.get("env", {}), **entry.get("headers", {})}
-    return [name for name, value in pairs.items() if is_secret_name(name) and not SERVER_VARIABLE.search(value)]
 
 
 def _change(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
@@ -157,7 +143,7 @@ def _list(file: ServersFile, config: Config, as_json: bool) -> int:
         entry["live"] = live.get(entry["name"]) if live is not None else None
     problems = [str(fault) for fault in stored.problems]
     if as_json:
-        _print_json({"running": live is not None, "servers": facts, "problems": problems})
+        print_json({"running": live is not None, "servers": facts, "problems": problems})
         return 1 if problems else 0
     if live is None:
         print_message(f"no server runs at {config.own_url}; showing the configuration")
@@ -201,7 +187,7 @@ def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, server = require_server(file, config, arguments.name)
     lines = read_last_lines(config.data_path / "downstream", name, arguments.lines)
     if arguments.json:
-        _print_json({"name": name, "lines": lines})
+        print_json({"name": name, "lines": lines})
         return 0
     if not lines and server.kind != "stdio":
         print_message(f"{name!r} uses {server.kind}, so it has no standard error")
@@ -214,10 +200,6 @@ def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
 
 def _print_result(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:
     if as_json:
-        _print_json(facts)
+        print_json(facts)
     else:
         print(sentence)
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))

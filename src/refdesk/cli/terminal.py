@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Any, TextIO
 
 BOLD, FAINT, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
@@ -74,7 +75,11 @@ def detect_style(stream: TextIO, environ: Mapping[str, str] | None = None) -> Te
 def compile_highlight_pattern(query: str) -> re.Pattern[str] | None:
     """Return a pattern for the query's words and their inflected forms; None if only stop words remain."""
     words = dict.fromkeys(re.findall(r"\w+", query.casefold()))
-    stems = [_build_word_pattern(word) for word in words if word not in STOP_WORDS]
+    stems = []
+    for word in words:
+        stem = _ENDING.sub("", word)
+        if word not in STOP_WORDS:
+            stems.append(rf"{re.escape(stem)}\w*" if len(stem) >= MIN_STEM_LENGTH else rf"{re.escape(word)}\b")
     return re.compile(rf"\b(?:{'|'.join(stems)})", re.IGNORECASE) if stems else None
 
 
@@ -94,11 +99,17 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print(style.bold(line) if number == 0 else line)
 
 
+def print_json(value: Any) -> None:
+    """Print a value as JSON to standard output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def confirm(question: str, stream: TextIO) -> bool:
+    """Ask the user at the terminal and return whether they agree."""
+    print(f"{question} [y/N] ", end="", flush=True, file=stream)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def print_message(text: str) -> None:
     """Print a message to standard error."""
     print(f"refdesk: {sanitize(text)}", file=sys.stderr)
-
-
-def _build_word_pattern(word: str) -> str:
-    stem = _ENDING.sub("", word)
-    return rf"{re.escape(stem)}\w*" if len(stem) >= MIN_STEM_LENGTH else rf"{re.escape(word)}\b"

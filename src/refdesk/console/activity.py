@@ -51,7 +51,8 @@ class Activity:
 
     async def sample(self) -> None:
         """Take one sample. Documents are counted only while someone is viewing, as that queries the engine."""
-        self._history.take(self._now(), await self._count_waiting() if self._has_viewers() else None)
+        has_viewers = self.count_viewers() > 0 or self._now() - self._asked_at < VIEWER_TTL_SECONDS
+        self._history.take(self._now(), await self._count_waiting() if has_viewers else None)
         for listener in self._listeners:
             listener()
 
@@ -64,20 +65,18 @@ class Activity:
         params, caller = MetricsParams.of(call), call.caller
         self._asked_at = self._now()
         servers = self._servers.list_names(caller)
-        tools = {name: calls for name, calls in self._history.tools().items() if self._shows_tool(caller, name)}
+        tools = [(name, calls) for name, calls in self._history.tools().items() if self._shows_tool(caller, name)]
+        tools.sort(key=lambda item: (-item[1].calls, item[0]))
         return {
             "interval_seconds": INTERVAL_SECONDS,
             "samples": [_serialize_sample(sample, servers) for sample in self._history.since(params.since)],
-            "tools": [_serialize_tool(name, calls) for name, calls in sorted(tools.items(), key=_sort_key)],
+            "tools": [_serialize_tool(name, calls) for name, calls in tools],
         }
 
     def latest(self, caller: Caller) -> dict[str, Any] | None:
         """Return the newest sample, limited to what the caller may see."""
         sample = self._history.last
         return _serialize_sample(sample, self._servers.list_names(caller)) if sample is not None else None
-
-    def _has_viewers(self) -> bool:
-        return self.count_viewers() > 0 or self._now() - self._asked_at < VIEWER_TTL_SECONDS
 
     async def _count_waiting(self) -> int | None:
         try:
@@ -88,17 +87,12 @@ class Activity:
 
 def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
     """Serialize a sample without the breakers of other servers."""
-    breakers = {name: state for name, state in sample.breakers.items() if _is_visible(name, servers)}
+    breakers = {}
+    for name, state in sample.breakers.items():
+        kind, _, server = name.partition(" ")
+        if kind != "downstream" or server in servers:
+            breakers[name] = state
     return {**sample.wire(), "breakers": breakers}
-
-
-def _is_visible(breaker: str, servers: Collection[str]) -> bool:
-    kind, _, server = breaker.partition(" ")
-    return kind != "downstream" or server in servers
-
-
-def _sort_key(item: tuple[str, Calls]) -> tuple[int, str]:
-    return -item[1].calls, item[0]
 
 
 def _serialize_tool(name: str, calls: Calls) -> dict[str, Any]:

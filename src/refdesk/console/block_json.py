@@ -72,7 +72,9 @@ def _serialize_block(block: Block, id: str | None) -> Wire:
         case Paragraph():
             return _serialize_paragraph(block)
         case Code():
-            return {"type": "code", "language": block.language[:50], **_truncate(block.text)}
+            omitted = len(block.text) - MAX_TEXT_LENGTH
+            code = {"type": "code", "language": block.language[:50], "text": block.text[:MAX_TEXT_LENGTH]}
+            return {**code, "omitted": omitted} if omitted > 0 else code
         case Table():
             return _serialize_table(block)
         case Picture():
@@ -98,11 +100,6 @@ def _serialize_table(table: Table) -> Wire:
     omitted = table.rows - len(wire["rows"]) - bool(head)
     more = {"caption": table.caption[:MAX_TEXT_LENGTH], "omitted": omitted}
     return wire | {name: value for name, value in more.items() if value}
-
-
-def _truncate(text: str) -> Wire:
-    omitted = len(text) - MAX_TEXT_LENGTH
-    return {"text": text[:MAX_TEXT_LENGTH], **({"omitted": omitted} if omitted > 0 else {})}
 
 
 def _mark_hit(wire: Wire, is_hit: bool) -> Wire:
@@ -139,7 +136,11 @@ def _nest_lists(items: Sequence[tuple[int, ListItem]], hits: Set[int]) -> Iterat
 def split_inlines(text: str, spans: Sequence[Span] = ()) -> list[Wire]:
     """Split a text into runs of the same formatting. Spans may nest and overlap."""
     text = text[:MAX_TEXT_LENGTH]
-    visible = [span for span in spans[:MAX_SPANS] if _is_visible(span)]
+    visible = [
+        span
+        for span in spans[:MAX_SPANS]
+        if span.start < span.end and (span.kind != "link" or _resolve_link(span.target))
+    ]
     if not visible:
         return [{"text": text}] if text else []
     beginning = sorted(visible, key=lambda span: span.start, reverse=True)
@@ -155,10 +156,6 @@ def split_inlines(text: str, spans: Sequence[Span] = ()) -> list[Wire]:
             active.end(ending.pop())
         found.append({"text": text[start:end], **active.wire()})
     return found
-
-
-def _is_visible(span: Span) -> bool:
-    return span.start < span.end and (span.kind != "link" or bool(_resolve_link(span.target)))
 
 
 def _resolve_link(target: str) -> Wire:

@@ -35,9 +35,8 @@ class ConsoleDocuments:
     async def collections(self, call: Call) -> dict[str, Any]:
         """List the collections that the caller can read."""
         NoParams.of(call)
-        return {
-            "collections": [serialize_collection(info) for info in await self._engine.collections(call.caller.tenant)]
-        }
+        found = await self._engine.collections(call.caller.tenant)
+        return {"collections": [serialize_collection(info) for info in found]}
 
     async def documents(self, call: Call) -> dict[str, Any]:
         """List documents, most recently changed first, with the total count.

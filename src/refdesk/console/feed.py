@@ -56,7 +56,7 @@ class Feed:
         self._subscriptions: set[FeedSubscription] = set()
         self._streams_by_caller: Counter[tuple[str, str]] = Counter()
         engine.listen(self._notify_documents)
-        activity.listen(lambda: self._notify("metrics"))
+        activity.listen(self._notify_metrics)
         activity.count_viewers = lambda: len(self._subscriptions)
 
     @contextmanager
@@ -89,9 +89,9 @@ class Feed:
             if tenant in (subscription.caller.tenant, SHARED):
                 subscription.notify("documents")
 
-    def _notify(self, kind: str) -> None:
+    def _notify_metrics(self) -> None:
         for subscription in self._subscriptions:
-            subscription.notify(kind)
+            subscription.notify("metrics")
 
 
 class FeedSubscription:
@@ -138,9 +138,10 @@ class FeedSubscription:
             return None
         kinds, self._pending_kinds = self._pending_kinds, set()
         self._wakeup.clear()
-        events = [*await self._poll_documents(kinds), *self._poll_servers(), *self._poll_metrics(kinds)]
+        events = [*await self._poll_documents(kinds), *self._poll_servers()]
+        sample = self._activity.latest(self.caller) if "metrics" in kinds else None
         self._sent_at = self._now()
-        return events
+        return [*events, ("metrics", {"sample": sample})] if sample else events
 
     async def _pause(self) -> None:
         """Wait for a notification or a timeout, respecting the minimum interval."""
@@ -174,10 +175,6 @@ class FeedSubscription:
             return []
         self._sent_servers = now
         return [("servers", {"servers": now})]
-
-    def _poll_metrics(self, kinds: set[str]) -> list[Event]:
-        sample = self._activity.latest(self.caller) if "metrics" in kinds else None
-        return [("metrics", {"sample": sample})] if sample else []
 
 
 class DocumentTracker:

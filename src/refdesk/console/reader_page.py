@@ -63,7 +63,7 @@ def read(packed: PackedDocument, params: ReadParams) -> dict[str, Any]:
         "page": _find_page(packed, block_range.start) if blocks else None,
         "chunk_ids": list(block_range.chunks),
     }
-    if not is_whole or _has_block(packed, end):
+    if not is_whole or any(True for _ in packed.blocks(end, end + 1)):
         answer["next"] = str(end)
     if block_range.start > 0:
         answer["previous"] = f"{max(block_range.start - MAX_BLOCKS, 0)}-{block_range.start}"
@@ -92,18 +92,16 @@ def _resolve_range(packed: PackedDocument, params: ReadParams, sections: Sequenc
     if params.section is not None:
         section = packed.section(params.section)
         if section is None:
-            raise InvalidArguments([Problem("section", _describe_missing_section(params.section, sections))])
+            nearest = nearest_name(params.section, [section.id for section in sections[:1000]])
+            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            raise InvalidArguments([Problem("section", f"no section {shortened(params.section)!r}{hint}")])
         return BlockRange(section.start, section.end, section=section.id)
     if params.page is not None:
-        return _resolve_page(packed, params.page)
+        first = packed.page_start(params.page)
+        if first is None:
+            raise InvalidArguments([Problem("page", f"the document has {packed.about.pages} pages")])
+        return BlockRange(first, packed.page_start(params.page + 1))
     return BlockRange(0, None)
-
-
-def _resolve_page(packed: PackedDocument, page: int) -> BlockRange:
-    start = packed.page_start(page)
-    if start is None:
-        raise InvalidArguments([Problem("page", f"the document has {packed.about.pages} pages")])
-    return BlockRange(start, packed.page_start(page + 1))
 
 
 def _read_blocks(packed: PackedDocument, block_range: BlockRange) -> tuple[list[Block], bool]:
@@ -114,16 +112,9 @@ def _read_blocks(packed: PackedDocument, block_range: BlockRange) -> tuple[list[
         if len(blocks) >= MAX_BLOCKS or characters >= MAX_CHARACTERS:
             return blocks, False
         blocks.append(block)
-        characters += _count_characters(block)
+        texts = [cell.text for cell in block.cells] if isinstance(block, Table) else [getattr(block, "text", "")]
+        characters += sum(map(len, texts))
     return blocks, True
-
-
-def _count_characters(block: Block) -> int:
-    return sum(len(cell.text) for cell in block.cells) if isinstance(block, Table) else len(getattr(block, "text", ""))
-
-
-def _has_block(packed: PackedDocument, position: int) -> bool:
-    return any(True for _ in packed.blocks(position, position + 1))
 
 
 # Positions
@@ -142,12 +133,6 @@ def _find_page(packed: PackedDocument, position: int) -> int:
         start = packed.page_start(middle)
         first, last = (middle, last) if start is not None and start <= position else (first, middle - 1)
     return first
-
-
-def _describe_missing_section(id: str, sections: Sequence[Section]) -> str:
-    nearest = nearest_name(id, [section.id for section in sections[:1000]])
-    hint = f"; did you mean {nearest!r}?" if nearest else ""
-    return f"no section {shortened(id)!r}{hint}"
 
 
 # Chunks

@@ -15,7 +15,6 @@ from refdesk.config import McpServerConfig
 from refdesk.console.error_wording import translate_argument_names
 from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams
 from refdesk.console.rights import CanReach, CanReachServer, Rights
-from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.fleet.approval import decide, difference, waiting
 from refdesk.downstream.fleet.exposure import Offer
@@ -168,7 +167,7 @@ class Servers:
             "resources": len(self._filter_reachable(self._fleet.resources.values(), name, caller)),
             "prompts": len(self._filter_reachable(self._fleet.prompts.values(), name, caller)),
             "held": [_serialize_held(held) for held in self._list_held(name, caller, settings)],
-            "breaker": _serialize_breaker(connection),
+            "breaker": connection.dependency.describe() if connection else {"state": "closed", "failures": 0},
             "latency": self._history.latency([offer.exposed for offer in tools]),
             "since": connection.describe()["since"] if connection is not None else None,
             "can_change": name in changeable,
@@ -198,7 +197,3 @@ def _serialize_tool(offer: Offer) -> dict[str, Any]:
 def _serialize_held(held: Held) -> dict[str, Any]:
     diff = "\n".join(difference(held.before, held.after))
     return {"tool": held.tool, "is_new": held.before is None, "diff": diff, "sha256": held.sha256}
-
-
-def _serialize_breaker(connection: Connection | None) -> dict[str, Any]:
-    return {"state": "closed", "failures": 0} if connection is None else connection.dependency.describe()

@@ -47,19 +47,16 @@ def check_config(context: CheckContext) -> Sequence[Finding]:
     file = context.config_file
     where = str(file) if file else "no configuration file, which is optional; `refdesk init` writes one"
     if context.problems:
-        failures = [fail(problem, _suggest_fix(file)) for problem in context.problems]
+        fix = "fix the environment variables that it names"
+        if file is not None:
+            fix = f"edit {file}" if file.exists() else "name an existing file; `refdesk init` writes one to start from"
+        failures = [fail(problem, fix) for problem in context.problems]
         return [*failures, warn("the other checks use the defaults", "fix the configuration, then run this again")]
     try:
         require_support(context.config)
     except ConfigError as error:
         return [fail(problem, "install what is missing, or disable it") for problem in error.problems]
     return [ok(where), *(warn(one, "remove or correct it") for one in context.config.warnings)]
-
-
-def _suggest_fix(file: Path | None) -> str:
-    if file is None:
-        return "fix the environment variables that it names"
-    return f"edit {file}" if file.exists() else "name an existing file; `refdesk init` writes one to start from"
 
 
 def check_data(context: CheckContext) -> Sequence[Finding]:
@@ -94,12 +91,7 @@ def _check_folder(folder: Path) -> Iterator[Finding]:
 def check_console(context: CheckContext) -> Sequence[Finding]:
     """Check whether the console's pages are installed."""
     if not (PAGES / "index.html").is_file():
-        return [
-            fail(
-                "the pages of the console are missing",
-                "reinstall Refdesk: pip install --force-reinstall refdesk",
-            )
-        ]
+        return [fail("the pages of the console are missing", "reinstall: pip install --force-reinstall refdesk")]
     where = context.config.own_url.removesuffix("/mcp") + "/console"
     running = context.desk is not None and context.desk.is_refdesk
     return [ok(f"at {where}" if running else f"at {where} once `refdesk serve` runs")]

@@ -6,7 +6,6 @@ import difflib
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,22 +53,19 @@ class FileChange:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if read_text(self.path) != self.before:
                 raise CannotOpen(f"{self.path} has changed in the meantime. Try again.")
-            mode = _get_mode(self.path, SHARED_MODE if self.is_shared else PRIVATE_MODE)
+            default = SHARED_MODE if self.is_shared else PRIVATE_MODE
+            mode = self.path.stat().st_mode & 0o777 if self.before is not None else default
             if not mode & stat.S_IWUSR:
                 # Replacing it would work, but the owner or a program that writes it made it read-only on purpose.
                 raise CannotOpen(f"{self.path} is read-only and was not changed.")
-            backup = self._back_up()
+            backup = None
+            if self.before is not None:
+                backup = self.path.with_name(self.path.name + BACKUP_SUFFIX)
+                shutil.copy2(self.path, backup)
             replace_text(self.path, self.after)
             os.chmod(self.path, mode)
         except OSError as error:
             raise CannotOpen(f"{self.path} cannot be written: {error.strerror or error}.") from None
-        return backup
-
-    def _back_up(self) -> Path | None:
-        if self.before is None:
-            return None
-        backup = self.path.with_name(self.path.name + BACKUP_SUFFIX)
-        shutil.copy2(self.path, backup)
         return backup
 
 
@@ -91,13 +87,6 @@ def edit_keeping_line_endings(text: str, edit: Callable[[str], str]) -> str:
     return edit(plain).replace("\n", "\r\n")
 
 
-def _get_mode(path: Path, default: int) -> int:
-    try:
-        return path.stat().st_mode & 0o777
-    except FileNotFoundError:
-        return default
-
-
 def colour_diff(lines: list[str], style: TerminalStyle) -> Iterator[str]:
     """Yield the lines of a diff in colour."""
     for line in lines:
@@ -109,9 +98,3 @@ def colour_diff(lines: list[str], style: TerminalStyle) -> Iterator[str]:
             yield style.red(line)
         else:
             yield line
-
-
-def confirm(question: str) -> bool:
-    """Ask the user at the terminal and return whether they agree."""
-    print(f"{question} [y/N] ", end="", flush=True, file=sys.stderr)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")

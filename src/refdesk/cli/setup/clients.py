@@ -41,11 +41,16 @@ class ClientSetup:
     files: Mapping[str, str]
     """End of the settings file's path for each scope, which identifies it among the client's files."""
     section: str
-    entry: Callable[[DeskTarget], dict[str, Any]]
+    key: Callable[[str], dict[str, Any]]
+    """Returns the members that pass an API key through an environment variable, in the client's own syntax."""
     check: str
     """How to verify that it works."""
     next_steps: Mapping[str, str]
     """What the user still has to do, by scope."""
+    url: str = "url"
+    """Name of the member for the URL."""
+    has_type: bool = False
+    """Whether entries name their transport."""
 
     def find_path(self, scope: str, home: Path, cwd: Path, platform: str) -> Path:
         """Return the settings file for a scope."""
@@ -58,6 +63,17 @@ class ClientSetup:
         """Return the change that adds Refdesk to the file."""
         before = read_text(path)
         return FileChange(path, before, self._edit(path, before or "", name, self.entry(target)), is_shared)
+
+    def entry(self, target: DeskTarget) -> dict[str, Any]:
+        """Return the entry for a target."""
+        match target:
+            case Remote():
+                kind = {"type": "http"} if self.has_type else {}
+                key = self.key(target.key_variable) if target.key_variable else {}
+                return {**kind, self.url: target.url, **key}
+            case Local():
+                program, *words = target.command
+                return {**({"type": "stdio"} if self.has_type else {}), "command": program, "args": words}
 
     def plan_uninstall(self, path: Path, name: str) -> FileChange | None:
         """Return the change that removes Refdesk from the file, or None if it isn't there."""
@@ -99,56 +115,8 @@ class ClientSetup:
         return "\n".join(["Add this by hand:", *edit("", (self.section, name), entry).splitlines()])
 
 
-def _build_claude_code(target: DeskTarget) -> dict[str, Any]:
-    match target:
-        case Remote():
-            return {"type": "http", "url": target.url, **_build_headers(target, "${{{}}}")}
-        case Local():
-            return {"type": "stdio", **_build_command(target)}
-
-
-def _build_cursor(target: DeskTarget) -> dict[str, Any]:
-    match target:
-        case Remote():
-            return {"url": target.url, **_build_headers(target, "${{env:{}}}")}
-        case Local():
-            return _build_command(target)
-
-
-def _build_vscode(target: DeskTarget) -> dict[str, Any]:
-    match target:
-        case Remote():
-            return {"type": "http", "url": target.url, **_build_headers(target, "${{env:{}}}")}
-        case Local():
-            return {"type": "stdio", **_build_command(target)}
-
-
-def _build_codex(target: DeskTarget) -> dict[str, Any]:
-    match target:
-        case Remote():
-            return {"url": target.url, **({"bearer_token_env_var": target.key_variable} if target.key_variable else {})}
-        case Local():
-            return _build_command(target)
-
-
-def _build_gemini(target: DeskTarget) -> dict[str, Any]:
-    match target:
-        case Remote():
-            return {"httpUrl": target.url, **_build_headers(target, "${{{}}}")}
-        case Local():
-            return _build_command(target)
-
-
-def _build_headers(target: Remote, variable: str) -> dict[str, Any]:
-    """Return the header that passes the key through a variable, in the client's own syntax."""
-    if target.key_variable is None:
-        return {}
-    return {"headers": {"Authorization": f"Bearer {variable.format(target.key_variable)}"}}
-
-
-def _build_command(target: Local) -> dict[str, Any]:
-    program, *words = target.command
-    return {"command": program, "args": words}
+def _build_header(variable: str) -> dict[str, Any]:
+    return {"headers": {"Authorization": f"Bearer {variable}"}}
 
 
 CLIENTS = {
@@ -159,16 +127,17 @@ CLIENTS = {
             "Claude Code",
             {"user": "/.claude.json", "project": "/.mcp.json"},
             "mcpServers",
-            _build_claude_code,
+            lambda name: _build_header(f"${{{name}}}"),
             "`claude mcp list` shows it as connected",
             {"project": "Claude Code asks each person once whether to trust it; start `claude` here to be asked"},
+            has_type=True,
         ),
         ClientSetup(
             "cursor",
             "Cursor",
             {"user": "/.cursor/mcp.json", "project": "/.cursor/mcp.json"},
             "mcpServers",
-            _build_cursor,
+            lambda name: _build_header(f"${{env:{name}}}"),
             "Cursor lists it with its tools in the settings, under MCP",
             {"project": "switch it on in Cursor's settings, under MCP"},
         ),
@@ -177,16 +146,17 @@ CLIENTS = {
             "VS Code",
             {"user": "/Code/User/mcp.json", "project": "/.vscode/mcp.json"},
             "servers",
-            _build_vscode,
+            lambda name: _build_header(f"${{env:{name}}}"),
             "the command `MCP: List Servers` in VS Code shows it",
             {"user": "VS Code asks whether to trust it when it is first used"},
+            has_type=True,
         ),
         ClientSetup(
             "codex",
             "Codex",
             {"user": "/.codex/config.toml", "project": "/.codex/config.toml"},
             "mcp_servers",
-            _build_codex,
+            lambda name: {"bearer_token_env_var": name},
             "`codex mcp list` shows it",
             {"project": "Codex reads it only in trusted projects"},
         ),
@@ -195,9 +165,10 @@ CLIENTS = {
             "Gemini CLI",
             {"user": "/.gemini/settings.json", "project": "/.gemini/settings.json"},
             "mcpServers",
-            _build_gemini,
+            lambda name: _build_header(f"${{{name}}}"),
             "`gemini mcp list` shows it as connected",
             {"user": "Gemini CLI connects only in trusted folders"},
+            url="httpUrl",
         ),
     )
 }
