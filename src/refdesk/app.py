@@ -72,7 +72,7 @@ def _build_policies(
     limits = partial(RateLimit, config.rate_limits, refused=components.metrics.count_rate_limited)
     return [
         *([RecordSpan(spans)] if spans else []),
-        Observe(components.log, components.metrics, components.registry.tools),
+        Observe(components.log, components.metrics, components.registry.find_tool),
         *([authenticate] if config.auth.required else []),
         gateway,
         components.permissions,

@@ -121,7 +121,7 @@ async def open_components(
     own_servers = await enter(_watch_server_files(config, fleet, log, servers=servers))
     dispatcher = Dispatcher(registry, config.toolsets, config.server.page_size)
     scope_roles = config.auth.oauth.scope_roles
-    permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, scope_roles, trusts_all_callers)
+    permissions = Permissions(config.toolsets, registry.find_tool, RESOURCE_TOOLSETS, scope_roles, trusts_all_callers)
     conversions = await enter(open_conversions(config.convert, config.data_path, metrics))
     embedder = await enter(open_embedder(config.embedding))
     engine = await enter(_open_engine(config, embedder, conversions, log, metrics))
@@ -276,7 +276,7 @@ def _describe_server(components: Components, authenticate: Authenticate) -> dict
 
 def _is_available(components: Components, caller: Caller, name: str) -> bool:
     """Return whether a tool is available to a caller."""
-    tool = components.registry.tools.get(name)
+    tool = components.registry.find_tool(name)
     return tool is not None and tool.toolset in components.permissions.toolsets(caller) and tool.is_open_to(caller)
 
 

@@ -13,6 +13,7 @@ from refdesk.calls import ANONYMOUS, LOCAL, WINDOW_METHOD, Call, Caller, TenantI
 from refdesk.config import load
 from refdesk.errors import Forbidden, InvalidArguments, UnknownPrompt, UnknownResource, UnknownTool
 from refdesk.policy.permissions import CONSOLE_RULES, Permissions, TokenCaller, can_administer, can_reach_any
+from refdesk.tools.registry import Registry
 
 pytestmark = pytest.mark.anyio
 
@@ -151,7 +152,7 @@ async def test_a_caller_that_nobody_has_limited_costs_nothing_and_is_passed_on_a
         return answer
 
     answer = object()
-    permissions = Permissions((), {}, {}, {})
+    permissions = Permissions((), Registry().find_tool, {}, {})
     for caller in (ANONYMOUS, LOCAL, ANN):
         call = Call("tools/list", {}, caller)
         assert await permissions(call, handler) is answer
@@ -167,14 +168,14 @@ def test_the_administration_is_for_its_role_and_the_owner_of_the_process() -> No
 
 async def test_a_token_is_told_the_scopes_that_would_open_a_tool(desk: Desk) -> None:
     permissions = Permissions(
-        (), desk.registry.tools, {}, {"read": ("reader",), "write": ("writer",), "all": ("admin",)}
+        (), desk.registry.find_tool, {}, {"read": ("reader",), "write": ("writer",), "all": ("admin",)}
     )
     token = TokenCaller(roles=frozenset({"reader"}), scopes=frozenset({"read", "openid"}))
     assert permissions.scopes_for(token, "r2r_ingest_document") == ("openid", "read", "write")
     assert permissions.scopes_for(token, "search_documentation") == ()
     assert permissions.scopes_for(token, "nothing") == ()
     assert permissions.scopes_for(READER, "r2r_ingest_document") == (), "a key has no scopes to ask for"
-    assert Permissions((), desk.registry.tools, {}, {}).scopes_for(token, "r2r_ingest_document") == ()
+    assert Permissions((), desk.registry.find_tool, {}, {}).scopes_for(token, "r2r_ingest_document") == ()
 
 
 async def test_every_method_of_the_console_has_a_rule_and_every_rule_a_method(desk: Desk) -> None:
@@ -184,7 +185,7 @@ async def test_every_method_of_the_console_has_a_rule_and_every_rule_a_method(de
 
 async def test_who_administers_is_decided_anew_for_each_call() -> None:
     is_trusted = [True]
-    permissions = Permissions(("docs",), {}, {}, {}, lambda: is_trusted[0])
+    permissions = Permissions(("docs",), Registry().find_tool, {}, {}, lambda: is_trusted[0])
     assert permissions.may(ANN, "console/keys")
     is_trusted[0] = False
     assert not permissions.may(ANN, "console/keys")
@@ -192,7 +193,7 @@ async def test_who_administers_is_decided_anew_for_each_call() -> None:
 
 
 def test_toolsets_that_are_switched_off_are_closed_in_the_console_too() -> None:
-    permissions = Permissions(("docs",), {}, {}, {})
+    permissions = Permissions(("docs",), Registry().find_tool, {}, {})
     assert permissions.may(ANN, "console/documents")
     assert not permissions.may(ANN, "console/create_collection")
     assert not permissions.may(ANN, "console/servers")

@@ -177,7 +177,7 @@ async def open_test_desk(
     registry = registry or Registry()
     toolsets = ("docs", "downstream")
     dispatcher = Dispatcher(registry, toolsets, 1000)
-    permissions = Permissions(toolsets, registry.tools, SCHEMES, {})
+    permissions = Permissions(toolsets, registry.find_tool, SCHEMES, {})
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
         fleet = await opened(

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from refdesk.calls import ANONYMOUS, READER, Caller, ListChanged, ResourceUpdated, TenantId, UserId
+from refdesk.calls import ANONYMOUS, READER, Caller, ResourceUpdated, TenantId, UserId
 from refdesk.errors import Forbidden, InvalidArguments, RefdeskError, UnknownPrompt, UnknownResource, UnknownTool
 from refdesk.policy.permissions import can_reach
-from refdesk.tools.proxied import ProxiedTool
 from tests.tools.gateways import Desk, open_test_desk, talkative, text_of
 from tests.waiting import eventually
 
@@ -126,22 +125,13 @@ def test_a_pattern_names_a_server_or_something_of_it(patterns: set[str], server:
 
 async def test_a_reader_uses_only_tools_that_claim_to_read_and_is_told_of_no_others(desk: Desk) -> None:
     reader = Caller(authenticated=True, roles=frozenset({READER}), tenant=TenantId("acme"))
-    shy = desk.registry.tools["open__echo"]
-    assert isinstance(shy, ProxiedTool)
-    assert shy.annotations.read_only
-    offer = replace(shy.offer, definition={**shy.offer.definition, "annotations": {"title": "Echo"}})
-    desk.registry.tools["open__echo"] = ProxiedTool(offer, dict, shy._forwarder, can_reach, shy._results, 0)
-    desk.registry.publish(ListChanged("tools"))
-    try:
-        assert "open__echo" not in await desk.names(caller=reader)
-        assert "open__sample" in await desk.names(caller=reader)
-        assert isinstance(await failure(desk, "tools/call", reader, name="open__echo"), Forbidden)
-        assert isinstance(await failure(desk, "tools/call", reader, name="open:echo"), Forbidden)
-        stranger = Caller(authenticated=True, roles=frozenset({READER}), servers=frozenset({"acme"}))
-        assert isinstance(await failure(desk, "tools/call", stranger, name="open__echo"), UnknownTool)
-    finally:
-        desk.registry.tools["open__echo"] = shy
-        desk.registry.publish(ListChanged("tools"))
+    assert "open__nudge" in await desk.names()
+    assert "open__nudge" not in await desk.names(caller=reader)
+    assert "open__sample" in await desk.names(caller=reader)
+    assert isinstance(await failure(desk, "tools/call", reader, name="open__nudge"), Forbidden)
+    assert isinstance(await failure(desk, "tools/call", reader, name="open:nudge"), Forbidden)
+    stranger = Caller(authenticated=True, roles=frozenset({READER}), servers=frozenset({"acme"}))
+    assert isinstance(await failure(desk, "tools/call", stranger, name="open__nudge"), UnknownTool)
 
 
 async def test_toolsets_narrow_what_is_of_servers_as_well(desk: Desk) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,6 @@ async def test_a_server_cannot_take_the_name_of_one_of_our_own_tools(tmp_path: P
         async with open_indexed_desk(
             tmp_path / "data", mcpServers={"fake": server}, downstream__prefix="never"
         ) as desk:
-            await eventually(partial(desk.registry.tools.__contains__, "fake__search_documentation"))
+            await eventually(lambda: "fake__search_documentation" in desk.registry.tools)
             assert (await desk.call("fake__search_documentation", {"query": "x"})).text == "of-the-fake"
             assert "of-the-fake" not in (await desk.call("search_documentation", {"query": "keys"})).text

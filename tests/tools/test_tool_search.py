@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from numpy.typing import NDArray
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
 from refdesk.engines.analyzer import extract_index_terms
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
-from refdesk.policy.permissions import can_reach
-from refdesk.tools.proxied import ProxiedTool
 from refdesk.tools.tool_index import ToolIndex, ToolVectors, describe_tool
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
 from tests.waiting import eventually
@@ -105,18 +102,10 @@ async def test_a_reader_calls_through_it_only_what_reads(desk: Desk) -> None:
     reader = Caller(roles=frozenset({READER}))
     assert await desk.names(caller=reader) == ["search_tools", "call_tool"]
     assert text_of(await desk.call("call_tool", {"name": "talk__echo", "arguments": {"text": "hi"}}, caller=reader))
-    echo = desk.registry.tools["talk__echo"]
-    assert isinstance(echo, ProxiedTool)
-    unclaimed = replace(echo.offer, definition={**echo.offer.definition, "annotations": {}})
-    shy = ProxiedTool(unclaimed, dict, echo._forwarder, can_reach, echo._results, 0, is_listed=False)
-    desk.registry.tools["talk__echo"] = shy
-    try:
-        with pytest.raises(Forbidden, match="talk__echo"):
-            await desk.call("call_tool", {"name": "talk__echo"}, caller=reader)
-        assert "talk__echo" not in await search(desk, "echo", reader)
-        assert "talk__echo" in await search(desk, "echo")
-    finally:
-        desk.registry.tools["talk__echo"] = echo
+    with pytest.raises(Forbidden, match="talk__nudge"):
+        await desk.call("call_tool", {"name": "talk__nudge"}, caller=reader)
+    assert "talk__nudge" not in await search(desk, "let change_mind go on", reader)
+    assert "talk__nudge" in await search(desk, "let change_mind go on")
     listed = (await desk.ask("tools/list"))["tools"][1]
     assert listed["annotations"] == {
         "readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True,

@@ -170,7 +170,7 @@ class Permissions:
     def __init__(
         self,
         enabled: Iterable[str],
-        tools: Mapping[str, PermissionTool],
+        find_tool: Callable[[str], PermissionTool | None],
         resource_toolsets: Mapping[str, str],
         scope_roles: Mapping[str, Sequence[str]],
         trusts_all_callers: Callable[[], bool] = lambda: False,
@@ -182,7 +182,7 @@ class Permissions:
         """
         self._enabled = frozenset(enabled)
         self._trusts_all_callers = trusts_all_callers
-        self._tools = tools
+        self._find_tool = find_tool
         self._resource_toolsets = resource_toolsets
         self._writing_scopes = [scope for scope, roles in scope_roles.items() if not _WRITE_ROLES.isdisjoint(roles)]
 
@@ -210,7 +210,7 @@ class Permissions:
 
     def is_beyond_role(self, caller: Caller, tool: str) -> bool:
         """Return whether a tool exists for a caller, but its roles don't allow it."""
-        candidate = self._tools.get(tool)
+        candidate = self._find_tool(tool)
         if candidate is None or not can_only_read(caller) or candidate.annotations.read_only:
             return False
         return candidate.is_open_to(caller)

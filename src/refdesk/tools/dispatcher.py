@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from refdesk.calls import Answer, Call, Event, ListChanged, text_content, tool_answer
@@ -52,14 +53,16 @@ class Dispatcher:
         self._toolsets = frozenset(toolsets)
         self._page_size = page_size
         self._views: dict[Hashable, list[Entry]] = {}
+        self._revision = 0
+        """Revision of the downstream lists in the cached views."""
         registry.listen(self._on_event)
         self._methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {
-            "tools/list": self._list_tools,
+            "tools/list": partial(self._list, self._list_tools),
             "tools/call": self._call_tool,
-            "resources/list": self._list_resources,
-            "resources/templates/list": self._list_templates,
+            "resources/list": partial(self._list, self._list_resources),
+            "resources/templates/list": partial(self._list, self._list_templates),
             "resources/read": self._read_resource,
-            "prompts/list": self._list_prompts,
+            "prompts/list": partial(self._list, self._list_prompts),
             "prompts/get": self._get_prompt,
             "completion/complete": self._complete,
         }
@@ -73,7 +76,7 @@ class Dispatcher:
 
     def find_tool(self, name: str) -> ToolEntry | None:
         """Return a tool of an enabled toolset."""
-        tool = self._registry.tools.get(name)
+        tool = self._registry.find_tool(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -86,9 +89,9 @@ class Dispatcher:
         registry_entry = self._find_entry(call.method, call.target)
         if registry_entry is not None:
             return registry_entry.seconds_for(call)
-        downstream = self._registry.downstream_resources
+        downstream = self._registry.downstream
         if downstream is not None and call.method == "resources/read":
-            return downstream.seconds(call.target)
+            return downstream.resource_seconds(call.target)
         reference = call.params.get("ref") if call.method == "completion/complete" else None
         return self._find_completion_timeout(reference, call) if isinstance(reference, Mapping) else None
 
@@ -109,15 +112,15 @@ class Dispatcher:
 
     def _find_entry(self, method: str, name: str) -> RegistryEntry | None:
         if method == "tools/call":
-            return self._registry.tools.get(name)
-        return self._registry.prompts.get(name) if method == "prompts/get" else None
+            return self._registry.find_tool(name)
+        return self._registry.find_prompt(name) if method == "prompts/get" else None
 
     def _find_completion_timeout(self, reference: Mapping[str, Any], call: Call) -> float | None:
-        prompt = self._registry.prompts.get(str(reference.get("name")))
+        prompt = self._registry.find_prompt(str(reference.get("name")))
         if prompt is not None:
             return prompt.seconds_for(call)
-        downstream = self._registry.downstream_resources
-        return downstream.seconds(str(reference.get("uri"))) if downstream is not None else None
+        downstream = self._registry.downstream
+        return downstream.resource_seconds(str(reference.get("uri"))) if downstream is not None else None
 
     def _list_open_prompts(self, call: Call) -> list[PromptEntry]:
         toolsets, caller = self.resolve_toolsets(call), call.caller
@@ -130,6 +133,10 @@ class Dispatcher:
 
     def _get_view(self, kind: str, call: Call, assemble: Callable[[Call], Iterable[Entry]]) -> list[Entry]:
         """Return a list for this kind of caller, cached until something changes."""
+        downstream = self._registry.downstream
+        if downstream is not None and downstream.revision != self._revision:
+            self._revision = downstream.revision
+            self._views.clear()
         key = kind, self.resolve_toolsets(call), call.caller.servers, call.caller.tenant
         view = self._views.get(key)
         if view is None:
@@ -138,7 +145,17 @@ class Dispatcher:
             view = self._views[key] = list(assemble(call))
         return view
 
-    async def _list_tools(self, call: Call) -> dict[str, Any]:
+    async def _list(self, build_page: Callable[[Call], dict[str, Any]], call: Call) -> dict[str, Any]:
+        """Return a page of a list, with the current lists of downstream servers."""
+        downstream = self._registry.downstream
+        if downstream is not None:
+            await downstream.refresh()
+            if not downstream.has_complete_lists():
+                # Clients must not cache a list that is about to grow.
+                return {**build_page(call), "ttlMs": 0}
+        return build_page(call)
+
+    def _list_tools(self, call: Call) -> dict[str, Any]:
         def build(call: Call) -> Iterable[Entry]:
             return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
@@ -160,22 +177,22 @@ class Dispatcher:
             call.toolsets is None or registry_entry.toolset in self.resolve_toolsets(call)
         ) and registry_entry.is_open_to(call.caller)
 
-    async def _list_resources(self, call: Call) -> dict[str, Any]:
+    def _list_resources(self, call: Call) -> dict[str, Any]:
         listings: list[Entry] = [
             listing for resources in self._registry.resources for listing in resources.listing(call)
         ]
-        downstream = self._registry.downstream_resources
+        downstream = self._registry.downstream
         if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            listings += self._get_view("resources", call, lambda call: downstream.listing(call.caller))
+            listings += self._get_view("resources", call, lambda call: downstream.list_resources(call.caller))
         return self._paginate(call, "resources", listings)
 
-    async def _list_templates(self, call: Call) -> dict[str, Any]:
+    def _list_templates(self, call: Call) -> dict[str, Any]:
         templates: list[Entry] = [
             template for resources in self._registry.resources for template in resources.templates()
         ]
-        downstream = self._registry.downstream_resources
+        downstream = self._registry.downstream
         if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            templates += self._get_view("templates", call, lambda call: downstream.templates(call.caller))
+            templates += self._get_view("templates", call, lambda call: downstream.list_templates(call.caller))
         return self._paginate(call, "resourceTemplates", templates)
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
@@ -185,16 +202,16 @@ class Dispatcher:
                 contents = await resources.read(uri, call)
                 if contents is not None:
                     return {"contents": list(contents)}
-            downstream = self._registry.downstream_resources
+            downstream = self._registry.downstream
             if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-                result = await downstream.read(uri, call)
+                result = await downstream.read_resource(uri, call)
                 if result is not None:
                     return result
         uri = shortened(uri)
         detail = f"No resource {uri!r}; resources/list and resources/templates/list say what there is"
         raise UnknownResource(detail, uri)
 
-    async def _list_prompts(self, call: Call) -> dict[str, Any]:
+    def _list_prompts(self, call: Call) -> dict[str, Any]:
         def build(call: Call) -> Iterable[Entry]:
             return (prompt.listing() for prompt in self._list_open_prompts(call))
 
@@ -227,9 +244,9 @@ class Dispatcher:
         for resources in self._registry.resources:
             if any(entry["uriTemplate"] == template for entry in resources.templates()):
                 return await resources.complete(template, name, value, _get_context_arguments(call), call)
-        downstream = self._registry.downstream_resources
+        downstream = self._registry.downstream
         if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            result = await downstream.complete(template, call)
+            result = await downstream.complete_template(template, call)
             if result is not None:
                 return result
         template = shortened(template)
@@ -237,7 +254,7 @@ class Dispatcher:
         raise UnknownResource(detail, template)
 
     def _require_prompt(self, name: str, call: Call) -> PromptEntry:
-        prompt = self._registry.prompts.get(name)
+        prompt = self._registry.find_prompt(name)
         if prompt is None or prompt.toolset not in self.resolve_toolsets(call) or not prompt.is_open_to(call.caller):
             raise UnknownPrompt(
                 _format_unknown("prompt", name, [prompt.name for prompt in self._list_open_prompts(call)])

@@ -1,31 +1,27 @@
-"""Exposes the downstream servers of the fleet through the registry.
+"""Exposes the downstream servers of the fleet.
 
-Keeps the registry in sync with the fleet, and forwards subscriptions, log levels and instructions.
+Announces changes of their lists, and forwards subscriptions, log levels and instructions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol, get_args
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from refdesk.calls import Answer, Call, Caller, Handler, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
-from refdesk.tools.forwarding import Forwarder
-from refdesk.tools.interfaces import RegistryEntry, ToolEntry
-from refdesk.tools.long_results import LongResults
-from refdesk.tools.proxied import TOOLSET, ProxiedPrompt, ProxiedResources, ProxiedTool, Reach
+from refdesk.tools.interfaces import RegistryEntry
+from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
 from refdesk.tools.server_resources import ServerResources
 from refdesk.validation import shortened
@@ -35,14 +31,8 @@ logger = logging.getLogger(__name__)
 INSTRUCTIONS_CHARACTERS, ALL_INSTRUCTIONS_CHARACTERS = 600, 4000
 """Length of the instructions of one server, and of all: untrusted text that clients read on every turn."""
 
-LISTING_GRACE_SECONDS = 5.0
-"""How long a running server may take to list its tools before lists without it are cacheable."""
-
 _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 """From the least to the most severe."""
-
-_LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
-
 
 Subscription = tuple[str, str, str]
 """A subscription: server, tenant and user."""
@@ -79,7 +69,7 @@ async def open_gateway(
 
 
 class Gateway:
-    """Syncs downstream tools, prompts and resources into the registry; also a policy that resolves aliases."""
+    """Registers downstream items in the registry, announces changes, and forwards subscriptions and log levels."""
 
     def __init__(
         self,
@@ -92,56 +82,40 @@ class Gateway:
     ) -> None:
         self._fleet = fleet
         self._registry = registry
-        self._max_tokens = settings.max_result_tokens
-        self._reach = reach
-        self._own_schemes = frozenset(own_schemes)
         self._search = search
-        self._forwarder = Forwarder()
-        self._results = LongResults()
-        self._revision = fleet.revision
-        self._tools: Mapping[str, Offer] = {}
-        self._prompts: Mapping[str, Offer] = {}
-        self._resources: Mapping[str, Offer] = {}
-        self._templates: Mapping[str, Offer] = {}
-        self._prompt_names: dict[str, str] = {}
+        self.downstream = Downstream(
+            fleet, reach, own_schemes, max_tokens=settings.max_result_tokens, lists_tools=search is None
+        )
         self._subscriptions: dict[str, Counter[Subscription]] = {}
         self._level: LogLevel | None = None
         self._servers_with_level: WeakSet[Connection] = WeakSet()
-        self._listed_servers: WeakSet[Connection] = WeakSet()
-        self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
-        registry.downstream_resources = ProxiedResources(fleet, self._forwarder, reach, own_schemes)
-        registry.add_resources(self._results)
+        registry.downstream = self.downstream
+        registry.add_resources(self.downstream.results)
         registry.add_resources(ServerResources(fleet, reach))
         fleet.listen(self._on_lists_changed)
         fleet.heard(self._on_notification)
-        for kind in ("tools", "prompts", "resources"):
-            self._on_lists_changed(kind)
+        if search is not None:
+            search.index(self.downstream.tools.values())
 
     async def close(self) -> None:
         """Cancel suspended calls and pending requests."""
-        await self._forwarder.close()
+        await self.downstream.forward.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # Policy.
-
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        """Refresh lists, and resolve aliases to listed names.
+        """Resolve aliases to listed names: `server:tool`, and the server's own prompt names.
 
-        Aliases are `server:tool` and the server's own prompt names. Later policies know only the listed names.
+        Later policies know only the listed names.
         """
-        method = call.method
-        if method == "tools/call":
-            if call.target not in self._registry.tools:
-                call = _resolve_alias(call, self._find_tool(call.target))
-        elif method == "prompts/get":
-            if call.target not in self._registry.prompts:
-                call = _resolve_alias(call, self._registry.prompts.get(self._prompt_names.get(call.target, "")))
-        elif method in _LISTS:
-            return await self._handle_list(call, proceed)
+        if call.method == "tools/call":
+            if self._registry.find_tool(call.target) is None:
+                call = _resolve_alias(call, self.downstream.find_tool_by_alias(call.target))
+        elif call.method == "prompts/get" and self._registry.find_prompt(call.target) is None:
+            call = _resolve_alias(call, self.downstream.find_prompt_by_alias(call.target))
         return await proceed(call)
 
     # Subscriptions, log level and instructions.
@@ -195,74 +169,14 @@ class Gateway:
             "\n".join(("What the connected servers say of themselves:", *instructions)), ALL_INSTRUCTIONS_CHARACTERS
         )
 
-    async def _handle_list(self, call: Call, proceed: Handler) -> Answer:
-        await self._fleet.refresh_stale_lists()
-        if self._fleet.revision != self._revision:
-            self._sync()
-        answer = await proceed(call)
-        # Clients must not cache a list that is about to grow.
-        is_complete = all(map(self._has_listed, self._fleet.servers.values()))
-        return answer if is_complete else Answer({**answer.result, "ttlMs": 0})
-
-    def _has_listed(self, server: Connection) -> bool:
-        """Return whether a server has listed its tools, or is not expected to; some have none."""
-        state = server.status.state
-        if state != "Running" or server in self._listed_servers:
-            return state != "Starting"
-        now = time.monotonic()
-        return now >= self._listing_deadlines.setdefault(server, now + LISTING_GRACE_SECONDS)
-
-    # Sync with the fleet.
+    # Events of the fleet.
 
     def _on_lists_changed(self, kind: str) -> None:
-        if kind == "tools":
-            self._sync_tools()
-        elif kind == "prompts":
-            self._sync_prompts()
+        if kind == "tools" and self._search is not None:
+            self._search.index(self.downstream.tools.values())
         else:
-            self._sync_resources()
+            self._registry.publish(ListChanged(kind))
         self._send_level()
-
-    def _sync(self) -> None:
-        """Sync changes that the fleet has not announced yet."""
-        self._revision = self._fleet.revision
-        if not _is_unchanged(self._tools, self._fleet.tools):
-            self._sync_tools()
-        if not _is_unchanged(self._prompts, self._fleet.prompts):
-            self._sync_prompts()
-        if not (
-            _is_unchanged(self._resources, self._fleet.resources)
-            and _is_unchanged(self._templates, self._fleet.templates)
-        ):
-            self._sync_resources()
-
-    def _sync_tools(self) -> None:
-        offers = self._tools = self._fleet.tools
-        tools = [self._build_tool(offer) for offer in offers.values()]
-        self._registry.replace_downstream_tools(tools)
-        self._listed_servers.update(offer.connection for offer in offers.values())
-        if self._search is not None:
-            self._search.index(tools)
-
-    def _build_tool(self, offer: Offer) -> ProxiedTool:
-        return ProxiedTool(
-            offer, lambda: self._fleet.tools, self._forwarder, self._reach, self._results, self._max_tokens,
-            is_listed=self._search is None,
-        )  # fmt: skip
-
-    def _sync_prompts(self) -> None:
-        offers = self._prompts = self._fleet.prompts
-        self._prompt_names = {offer.original: name for name, offer in reversed(list(offers.items()))}
-        self._registry.replace_downstream_prompts(
-            [
-                ProxiedPrompt(offer, lambda: self._fleet.prompts, self._forwarder, self._reach)
-                for offer in offers.values()
-            ]
-        )
-
-    def _sync_resources(self) -> None:
-        self._resources, self._templates = self._fleet.resources, self._fleet.templates
-        self._registry.publish(ListChanged("resources"))
 
     def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
         uri = params.get("uri")
@@ -293,27 +207,21 @@ class Gateway:
 
     def _find_owner(self, uri: str, caller: Caller) -> Connection | None:
         """Return the downstream server of a resource, if this caller can reach it."""
-        if uri.partition(":")[0].lower() in self._own_schemes:
+        if self.downstream.is_own(uri):
             return None
         return self._fleet.find_resource_owner(uri, lambda server: self._can_subscribe(caller, server, uri))
 
     def _can_subscribe(self, caller: Caller, server: Connection, uri: str) -> bool:
-        return _has_toolset(caller) and self._reach(caller, server.name, uri, server.settings.tenants)
+        return _has_toolset(caller) and self.downstream.is_reachable(caller, server, uri)
 
     def _has_anything_for(self, caller: Caller, server: Connection) -> bool:
         """Return whether a caller can reach the server or any of its tools."""
         if not _has_toolset(caller):
             return False
         tools = (offer.original for offer in self._fleet.tools.values() if offer.connection is server)
-        return any(self._reach(caller, server.name, name, server.settings.tenants) for name in ("", *tools))
+        return any(self.downstream.is_reachable(caller, server, name) for name in ("", *tools))
 
     # Helpers.
-
-    def _find_tool(self, name: str) -> ToolEntry | None:
-        offer = self._fleet.find_tool(name)
-        tool = self._registry.tools.get(offer.exposed) if offer is not None else None
-        # A built-in tool may have that name.
-        return tool if isinstance(tool, ProxiedTool) else None
 
     def _remove_subscription(self, uri: str, caller: Caller) -> str | None:
         """Remove a subscription, and return its server if it was the last one there."""
@@ -349,16 +257,6 @@ def _resolve_alias(call: Call, registry_entry: RegistryEntry | None) -> Call:
     if registry_entry is None or not registry_entry.is_open_to(call.caller):
         return call
     return replace(call, params={**call.params, "name": registry_entry.name})
-
-
-def _is_unchanged(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
-    return before is now or (
-        before.keys() == now.keys()
-        and all(
-            (before[name].definition, before[name].is_stale) == (offer.definition, offer.is_stale)
-            for name, offer in now.items()
-        )
-    )
 
 
 async def _request_best_effort(server: Connection, method: str, params: Mapping[str, Any]) -> None:

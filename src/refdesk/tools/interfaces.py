@@ -106,25 +106,48 @@ class Resources(Protocol):
         ...
 
 
-class DownstreamResources(Protocol):
-    """The resources of downstream servers; calls and results are forwarded whole."""
+class DownstreamItems(Protocol):
+    """Tools, prompts and resources of downstream servers; calls and results are forwarded whole."""
 
-    def listing(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
+    @property
+    def revision(self) -> int:
+        """Increases whenever the lists may have changed."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, ToolEntry]:
+        """The current tools by exposed name."""
+        ...
+
+    @property
+    def prompts(self) -> Mapping[str, PromptEntry]:
+        """The current prompts by exposed name."""
+        ...
+
+    def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the entries of `resources/list`."""
         ...
 
-    def templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
+    def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the entries of `resources/templates/list`."""
         ...
 
-    async def read(self, uri: str, call: Call) -> dict[str, Any] | None:
+    async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
         """Return the result of `resources/read`, or None if no server has the resource."""
         ...
 
-    async def complete(self, template: str, call: Call) -> dict[str, Any] | None:
+    async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
         """Return the result of `completion/complete`, or None if no server has the template."""
         ...
 
-    def seconds(self, uri: str) -> float | None:
+    def resource_seconds(self, uri: str) -> float | None:
         """Return the timeout of a call for this URI, if it differs from the default."""
+        ...
+
+    async def refresh(self) -> None:
+        """Refresh lists that are due, which may take a moment."""
+        ...
+
+    def has_complete_lists(self) -> bool:
+        """Return whether all running servers have listed their tools."""
         ...

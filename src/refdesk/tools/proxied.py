@@ -6,14 +6,16 @@ treated as such.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from refdesk.calls import Call, Caller
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.errors import InvalidArguments, InvalidCall, Problem, UnknownPrompt, UnknownTool
+from refdesk.errors import InvalidArguments, Problem, UnknownPrompt, UnknownTool
 from refdesk.tools.forwarding import MARGIN_SECONDS, Forwarder
 from refdesk.tools.interfaces import Completion
 from refdesk.tools.long_results import LongResults
@@ -27,80 +29,52 @@ COMPLETIONS_DECLARED = "2025-03-26"
 STALE_META = "refdesk/stale"
 """Metadata key of definitions whose server is currently unavailable."""
 
+LISTING_GRACE_SECONDS = 5.0
+"""How long a running server may take to list its tools before lists without it are cacheable."""
+
 NO_COMPLETION: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "hasMore": False}}
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 """Whether a caller may use something: server, name, and the server's tenants."""
 
 
-class _Proxied:
+class _ProxiedEntry:
     """Base of proxied tools and prompts."""
 
     toolset: ClassVar[str] = TOOLSET
-    unknown: ClassVar[type[InvalidCall]] = UnknownTool
 
-    def __init__(
-        self, offer: Offer, offers: Callable[[], Mapping[str, Offer]], forwarder: Forwarder, reach: Reach
-    ) -> None:
-        """`offers` returns all current offers of its kind."""
+    def __init__(self, offer: Offer, downstream: Downstream) -> None:
         self.name = offer.exposed
-        self._offer = offer
-        self._offers = offers
-        self._forwarder = forwarder
-        self._reach = reach
+        self.server = offer.connection
+        self._original = offer.original
+        self._downstream = downstream
         self._listing: dict[str, Any] = {**offer.definition, "name": offer.exposed}
         if offer.is_stale:
             meta = offer.definition.get("_meta")
             self._listing["_meta"] = {**(meta if isinstance(meta, dict) else {}), STALE_META: True}
 
-    @property
-    def offer(self) -> Offer:
-        """The current offer: a connection may be replaced without a change of the lists."""
-        return self._offers().get(self.name, self._offer)
-
     def seconds_for(self, call: Call) -> float:
         """Return the server's current call timeout plus a margin."""
-        return self.offer.connection.call_seconds + MARGIN_SECONDS
+        return self.server.call_seconds + MARGIN_SECONDS
 
     def is_open_to(self, caller: Caller) -> bool:
         """Return whether the caller may use it."""
-        offer = self.offer
-        return self._reach(caller, offer.connection.name, offer.original, offer.connection.settings.tenants)
-
-    async def _forward(self, method: str, call: Call) -> dict[str, Any]:
-        offer = self._offers().get(self.name)
-        if offer is None:
-            # Removed or held a moment ago; the lists are about to change.
-            raise self.unknown(f"{self.name!r} is no longer there; the list says what is")
-        return await self._forwarder(call, offer.connection, method, {**call.params, "name": offer.original})
+        return self._downstream.reach(caller, self.server.name, self._original, self.server.settings.tenants)
 
 
-class ProxiedTool(_Proxied):
+class ProxiedTool(_ProxiedEntry):
     """A tool of a downstream server."""
 
     is_live: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        offer: Offer,
-        offers: Callable[[], Mapping[str, Offer]],
-        forwarder: Forwarder,
-        reach: Reach,
-        results: LongResults,
-        max_tokens: int,
-        *,
-        is_listed: bool = True,
-    ) -> None:
-        """`max_tokens` limits its results, unless its server's settings do."""
-        super().__init__(offer, offers, forwarder, reach)
-        self.is_listed = is_listed
-        self._results = results
-        self._max_tokens = max_tokens
-        self._has_schema = offer.definition.get("outputSchema") is not None
-        hints = offer.definition.get("annotations") or {}
-        self.title: str = offer.definition.get("title") or str(hints.get("title") or self.name)
-        self.description: str = offer.definition.get("description") or ""
-        self.input_schema: Mapping[str, Any] = offer.definition["inputSchema"]
+    def __init__(self, offer: Offer, downstream: Downstream) -> None:
+        super().__init__(offer, downstream)
+        self.is_listed = downstream.lists_tools
+        self.definition = definition = offer.definition
+        hints = definition.get("annotations") or {}
+        self.title: str = definition.get("title") or str(hints.get("title") or self.name)
+        self.description: str = definition.get("description") or ""
+        self.input_schema: Mapping[str, Any] = definition["inputSchema"]
         # Missing hints mean the worst case, as the protocol specifies.
         self.annotations = Annotations(
             read_only=hints.get("readOnlyHint") is True,
@@ -116,17 +90,23 @@ class ProxiedTool(_Proxied):
     async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
         """Return the server's result, truncated to the budget."""
         if not isinstance(arguments, dict):
-            raise _build_not_an_object()
-        result = await self._forward("tools/call", call)
-        own_bound = self.offer.connection.settings.max_result_tokens
-        bound = self._max_tokens if own_bound is None else own_bound
-        return self._results.fit(result, bound, call.caller, has_schema=self._has_schema) if bound else result
+            raise InvalidArguments([Problem("arguments", "must be an object")])
+        downstream = self._downstream
+        if self.name not in downstream.fleet.tools:
+            # Removed or held a moment ago.
+            raise UnknownTool(f"{self.name!r} is no longer there; the list says what is")
+        params = {**call.params, "name": self._original}
+        result = await downstream.forward(call, self.server, "tools/call", params)
+        own_bound = self.server.settings.max_result_tokens
+        bound = downstream.max_tokens if own_bound is None else own_bound
+        if not bound:
+            return result
+        has_schema = self.definition.get("outputSchema") is not None
+        return downstream.results.fit(result, bound, call.caller, has_schema=has_schema)
 
 
-class ProxiedPrompt(_Proxied):
+class ProxiedPrompt(_ProxiedEntry):
     """A prompt of a downstream server."""
-
-    unknown: ClassVar[type[InvalidCall]] = UnknownPrompt
 
     def listing(self) -> dict[str, Any]:
         """Return the server's definition."""
@@ -135,90 +115,154 @@ class ProxiedPrompt(_Proxied):
     async def get(self, arguments: object, call: Call) -> dict[str, Any]:
         """Return the server's messages."""
         if not isinstance(arguments, dict):
-            raise _build_not_an_object()
-        return await self._forward("prompts/get", call)
+            raise InvalidArguments([Problem("arguments", "must be an object")])
+        if self.name not in self._downstream.fleet.prompts:
+            raise UnknownPrompt(f"{self.name!r} is no longer there; the list says what is")
+        params = {**call.params, "name": self._original}
+        return await self._downstream.forward(call, self.server, "prompts/get", params)
 
     async def complete(self, name: str, value: str, call: Call) -> Completion:
         """Return the server's completion."""
-        offer = self.offer
-        params = {**call.params, "ref": {**call.params["ref"], "name": offer.original}}
-        return await _request_completion(self._forwarder, call, offer.connection, params)
+        params = {**call.params, "ref": {**call.params["ref"], "name": self._original}}
+        return await self._downstream.complete(call, self.server, params)
 
 
-class ProxiedResources:
-    """The resources of all downstream servers, under their own URIs."""
+class Downstream:
+    """Registry source of the fleet: its tools and prompts as registry entries, and its resources."""
 
-    def __init__(self, fleet: Fleet, forwarder: Forwarder, reach: Reach, own_schemes: Collection[str] = ()) -> None:
-        """`own_schemes` are Refdesk's own URI schemes, which are never forwarded."""
-        self._fleet = fleet
-        self._forwarder = forwarder
-        self._reach = reach
+    def __init__(
+        self,
+        fleet: Fleet,
+        reach: Reach,
+        own_schemes: Collection[str] = (),
+        *,
+        max_tokens: int = 0,
+        lists_tools: bool = True,
+    ) -> None:
+        """`reach` decides what a caller may use. `own_schemes` are Refdesk's URI schemes, which are never forwarded.
+
+        `max_tokens` limits the results of tools, unless their server's settings do.
+        """
+        self.fleet = fleet
+        self.reach = reach
+        self.max_tokens = max_tokens
+        self.lists_tools = lists_tools
+        self.forward = Forwarder()
+        self.results = LongResults()
         self._own_schemes = frozenset(own_schemes)
+        self._tool_offers: Mapping[str, Offer] = {}
+        self._prompt_offers: Mapping[str, Offer] = {}
+        self._tools: dict[str, ProxiedTool] = {}
+        self._prompts: dict[str, ProxiedPrompt] = {}
+        self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
 
-    def listing(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
+    @property
+    def revision(self) -> int:
+        """The revision of the fleet."""
+        return self.fleet.revision
+
+    @property
+    def tools(self) -> Mapping[str, ProxiedTool]:
+        """The fleet's tools, wrapped once per catalogue, which is immutable."""
+        offers = self.fleet.tools
+        if offers is not self._tool_offers:
+            self._tool_offers = offers
+            self._tools = {name: ProxiedTool(offer, self) for name, offer in offers.items()}
+        return self._tools
+
+    @property
+    def prompts(self) -> Mapping[str, ProxiedPrompt]:
+        """The fleet's prompts, wrapped once per catalogue."""
+        offers = self.fleet.prompts
+        if offers is not self._prompt_offers:
+            self._prompt_offers = offers
+            self._prompts = {name: ProxiedPrompt(offer, self) for name, offer in offers.items()}
+        return self._prompts
+
+    def find_tool_by_alias(self, name: str) -> ProxiedTool | None:
+        """Return a tool by `server:tool` or `server__tool`, with the server's own tool name."""
+        offer = self.fleet.find_tool(name)
+        return self.tools.get(offer.exposed) if offer is not None else None
+
+    def find_prompt_by_alias(self, name: str) -> ProxiedPrompt | None:
+        """Return the first prompt that its server calls this."""
+        return next((self.prompts[key] for key, offer in self.fleet.prompts.items() if offer.original == name), None)
+
+    def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the resources that a caller may read."""
-        return self._list_open(self._fleet.resources, caller)
+        return self._list_open(self.fleet.resources, caller)
 
-    def templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
+    def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the templates that a caller may use."""
-        return self._list_open(self._fleet.templates, caller)
+        return self._list_open(self.fleet.templates, caller)
 
-    async def read(self, uri: str, call: Call) -> dict[str, Any] | None:
+    async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
         """Return the result of the owning server, or of the first server that has the resource."""
-        if self._is_own(uri):
+        if self.is_own(uri):
             return None
-        server = self._fleet.find_resource_owner(uri, lambda server: self._is_reachable(call.caller, server, uri))
-        if server is None:
-            return await self._scan(uri, call)
-        return await self._forwarder(call, server, "resources/read", dict(call.params))
 
-    async def complete(self, template: str, call: Call) -> dict[str, Any] | None:
-        """Return the completion of the server that has the template."""
-        offer = self._fleet.templates.get(template)
-        offer = None if offer is None or self._is_own(template) else self._find_open(offer, call.caller)
-        if offer is None:
-            return None
-        return await _request_completion(self._forwarder, call, offer.connection, dict(call.params))
+        def is_open(server: Connection) -> bool:
+            return self.is_reachable(call.caller, server, uri)
 
-    def seconds(self, uri: str) -> float | None:
-        """Return the owning server's call timeout plus a margin."""
-        server = self._fleet.find_resource_owner(uri) if not self._is_own(uri) else None
-        return server.call_seconds + MARGIN_SECONDS if server is not None else None
+        def read(server: Connection) -> Awaitable[dict[str, Any]]:
+            return self.forward(call, server, "resources/read", dict(call.params))
 
-    async def _scan(self, uri: str, call: Call) -> dict[str, Any] | None:
-        found = await self._fleet.scan(
-            uri,
-            lambda server: self._forwarder(call, server, "resources/read", dict(call.params)),
-            is_open=lambda server: self._is_reachable(call.caller, server, uri),
-        )
+        server = self.fleet.find_resource_owner(uri, is_open)
+        if server is not None:
+            return await read(server)
+        found = await self.fleet.scan(uri, read, is_open=is_open)
         return found[1] if found is not None else None
 
+    async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
+        """Return the completion of the server that has the template."""
+        offer = self.fleet.templates.get(template)
+        offer = None if offer is None or self.is_own(template) else self._find_open(offer, call.caller)
+        return None if offer is None else await self.complete(call, offer.connection, dict(call.params))
+
+    async def complete(self, call: Call, server: Connection, params: dict[str, Any]) -> dict[str, Any]:
+        """Request a completion, unless the server declares that it has none."""
+        profile = server.server_profile
+        if profile is not None and profile.version >= COMPLETIONS_DECLARED and not profile.has("completions"):
+            return dict(NO_COMPLETION)
+        return await self.forward(call, server, "completion/complete", params)
+
+    def resource_seconds(self, uri: str) -> float | None:
+        """Return the owning server's call timeout plus a margin."""
+        server = self.fleet.find_resource_owner(uri) if not self.is_own(uri) else None
+        return server.call_seconds + MARGIN_SECONDS if server is not None else None
+
+    async def refresh(self) -> None:
+        """Refresh lists that are due."""
+        await self.fleet.refresh_stale_lists()
+
+    def has_complete_lists(self) -> bool:
+        """Return whether all running servers have listed their tools, or had the time: some have none."""
+        servers = self.fleet.servers.values()
+        if not servers:
+            return True
+        now, listed = time.monotonic(), {offer.connection for offer in self.fleet.tools.values()}
+        return all(self._has_listed(server, listed, now) for server in servers)
+
+    def is_own(self, uri: str) -> bool:
+        """Return whether a URI has one of Refdesk's schemes."""
+        return uri.partition(":")[0].lower() in self._own_schemes
+
+    def is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
+        """Return whether a caller may use a server's resource."""
+        return self.reach(caller, server.name, uri, server.settings.tenants)
+
+    def _has_listed(self, server: Connection, listed: Collection[Connection], now: float) -> bool:
+        state = server.status.state
+        if state != "Running" or server in listed:
+            return state != "Starting"
+        return now >= self._listing_deadlines.setdefault(server, now + LISTING_GRACE_SECONDS)
+
     def _list_open(self, offers: Mapping[str, Offer], caller: Caller) -> Iterable[Mapping[str, Any]]:
-        theirs = (self._find_open(offer, caller) for uri, offer in offers.items() if not self._is_own(uri))
-        return (offer.definition for offer in theirs if offer is not None)
+        found = (self._find_open(offer, caller) for uri, offer in offers.items() if not self.is_own(uri))
+        return (offer.definition for offer in found if offer is not None)
 
     def _find_open(self, offer: Offer, caller: Caller) -> Offer | None:
         """Return the first offer of a URI that the caller may use."""
         uri = offer.original
-        offers = self._fleet.duplicate_uris.get(uri, (offer,))
-        return next((candidate for candidate in offers if self._is_reachable(caller, candidate.connection, uri)), None)
-
-    def _is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
-        return self._reach(caller, server.name, uri, server.settings.tenants)
-
-    def _is_own(self, uri: str) -> bool:
-        return uri.partition(":")[0].lower() in self._own_schemes
-
-
-async def _request_completion(
-    forwarder: Forwarder, call: Call, server: Connection, params: dict[str, Any]
-) -> dict[str, Any]:
-    """Request a completion, unless the server declares that it has none."""
-    greeting = server.server_profile
-    if greeting is not None and greeting.version >= COMPLETIONS_DECLARED and not greeting.has("completions"):
-        return dict(NO_COMPLETION)
-    return await forwarder(call, server, "completion/complete", params)
-
-
-def _build_not_an_object() -> InvalidArguments:
-    return InvalidArguments([Problem("arguments", "must be an object")])
+        offers = self.fleet.duplicate_uris.get(uri, (offer,))
+        return next((candidate for candidate in offers if self.is_reachable(caller, candidate.connection, uri)), None)

@@ -1,13 +1,13 @@
 """Registry of tools, resources and prompts.
 
 A tool is declared once; listing, validation, result shape, REST endpoint, help and docs derive from the declaration.
-Downstream tools and prompts are registered beside the declared ones, and replaced as a whole when they change.
-Listeners are notified of every change.
+The tools and prompts of downstream servers are held by the fleet; the registry looks them up there. Listeners are
+notified of every change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.interfaces import Completion, DownstreamResources, PromptEntry, RegistryEntry, Resources, ToolEntry
+from refdesk.tools.interfaces import Completion, DownstreamItems, PromptEntry, RegistryEntry, Resources, ToolEntry
 from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema
 from refdesk.validation import invalid_arguments, shortened
 
@@ -216,56 +216,60 @@ class Prompt:
 
 
 class Registry:
-    """All tools, prompts and resources by name; declared ones take precedence over downstream ones."""
+    """Own tools, prompts and resources, and a view of those of downstream servers. Own names take precedence."""
 
     def __init__(self) -> None:
-        self.tools: dict[str, ToolEntry] = {}
-        self.prompts: dict[str, PromptEntry] = {}
         self.resources: list[Resources] = []
-        self.downstream_resources: DownstreamResources | None = None
-        """Resources of downstream servers, consulted after our own."""
+        self.downstream: DownstreamItems | None = None
+        """Tools, prompts and resources of downstream servers, consulted after our own."""
         self.methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {}
         """Handlers of methods beyond MCP."""
+        self._own_tools: dict[str, Tool[Any]] = {}
+        self._own_prompts: dict[str, Prompt] = {}
         self._listeners: list[Listener] = []
-        self._downstream_tools: dict[str, ToolEntry] = {}
-        self._downstream_prompts: dict[str, PromptEntry] = {}
+
+    @property
+    def tools(self) -> Mapping[str, ToolEntry]:
+        """A copy of the current tools by name. `find_tool` is faster for one tool."""
+        return _merge(self._own_tools, self.downstream.tools if self.downstream is not None else {})
+
+    @property
+    def prompts(self) -> Mapping[str, PromptEntry]:
+        """A copy of the current prompts by name."""
+        return _merge(self._own_prompts, self.downstream.prompts if self.downstream is not None else {})
+
+    def find_tool(self, name: str) -> ToolEntry | None:
+        """Return the tool with this name."""
+        tool = self._own_tools.get(name)
+        return self.downstream.tools.get(name) if tool is None and self.downstream is not None else tool
+
+    def find_prompt(self, name: str) -> PromptEntry | None:
+        """Return the prompt with this name."""
+        prompt = self._own_prompts.get(name)
+        return self.downstream.prompts.get(name) if prompt is None and self.downstream is not None else prompt
 
     def is_own(self, name: str) -> bool:
         """Return whether a declared tool or prompt has this name."""
-        return (name in self.tools and name not in self._downstream_tools) or (
-            name in self.prompts and name not in self._downstream_prompts
-        )
+        return name in self._own_tools or name in self._own_prompts
 
     def add_tool(self, tool: Tool[Any]) -> None:
         """Register a tool; raise ValueError if the name is taken."""
-        _add(tool, self.tools, self._downstream_tools, "tool")
+        _add(tool, self._own_tools, "tool")
         self.publish(ListChanged("tools"))
 
     def remove_tool(self, name: str) -> None:
         """Remove a tool."""
-        del self.tools[name]
+        del self._own_tools[name]
         self.publish(ListChanged("tools"))
-
-    def replace_downstream_tools(self, tools: Iterable[ToolEntry]) -> None:
-        """Replace all downstream tools; notifies once, and only if listed tools are involved."""
-        before = list(self._downstream_tools.values())
-        _replace(tools, self.tools, self._downstream_tools)
-        if any(tool.is_listed for tool in (*before, *self._downstream_tools.values())):
-            self.publish(ListChanged("tools"))
 
     def add_prompt(self, prompt: Prompt) -> None:
         """Register a prompt; raise ValueError if the name is taken."""
-        _add(prompt, self.prompts, self._downstream_prompts, "prompt")
+        _add(prompt, self._own_prompts, "prompt")
         self.publish(ListChanged("prompts"))
 
     def remove_prompt(self, name: str) -> None:
         """Remove a prompt."""
-        del self.prompts[name]
-        self.publish(ListChanged("prompts"))
-
-    def replace_downstream_prompts(self, prompts: Iterable[PromptEntry]) -> None:
-        """Replace all downstream prompts."""
-        _replace(prompts, self.prompts, self._downstream_prompts)
+        del self._own_prompts[name]
         self.publish(ListChanged("prompts"))
 
     def add_resources(self, resources: Resources) -> None:
@@ -292,16 +296,11 @@ class Registry:
 E = TypeVar("E", bound=RegistryEntry)
 
 
-def _add(entry: E, all: dict[str, E], downstream: dict[str, E], kind: str) -> None:
-    if entry.name in all and downstream.pop(entry.name, None) is None:
+def _add(entry: E, entries: dict[str, E], kind: str) -> None:
+    if entry.name in entries:
         raise ValueError(f"a {kind} named {entry.name!r} is registered already")
-    all[entry.name] = entry
+    entries[entry.name] = entry
 
 
-def _replace(entries: Iterable[E], all: dict[str, E], downstream: dict[str, E]) -> None:
-    """Replace entries in place, since policies hold references to the dictionaries."""
-    for name in downstream:
-        del all[name]
-    downstream.clear()
-    downstream.update((entry.name, entry) for entry in entries if entry.name not in all)
-    all.update(downstream)
+def _merge(own: Mapping[str, E], downstream: Mapping[str, E]) -> dict[str, E]:
+    return {**own, **{name: entry for name, entry in downstream.items() if name not in own}}

@@ -77,8 +77,8 @@ async def open_tool_search(
     open_tools: Callable[[Call], Iterable[ToolEntry]], handle: Handler, registry: Registry, embed: Embed | None = None
 ) -> AsyncIterator[ToolSearch]:
     """Register both tools; see `ToolSearch`."""
-    search = ToolSearch(open_tools, handle, embed)
-    search.register(registry)
+    search = ToolSearch(open_tools, handle, registry, embed)
+    search.register()
     try:
         yield search
     finally:
@@ -92,6 +92,7 @@ class ToolSearch:
         self,
         open_tools: Callable[[Call], Iterable[ToolEntry]],
         handle: Handler,
+        registry: Registry,
         embed: Embed | None = None,
     ) -> None:
         """`open_tools` returns the tools a caller may use, listed or not.
@@ -100,16 +101,16 @@ class ToolSearch:
         """
         self._open_tools = open_tools
         self._handle = handle
+        self._registry = registry
         self._vectors = ToolVectors(embed)
-        self._tools: dict[str, ProxiedTool] = {}
         self._pending: Sequence[ToolDescription] = ()
         self._index: ToolIndex | None = None
         self._is_indexed = asyncio.Event()
         self._indexing: asyncio.Task[None] | None = None
 
-    def register(self, registry: Registry) -> None:
+    def register(self) -> None:
         """Register both tools."""
-        registry.add_tool(
+        self._registry.add_tool(
             Tool(
                 name=SEARCH,
                 title="Search tools",
@@ -124,7 +125,7 @@ class ToolSearch:
                 meta={"anthropic/alwaysLoad": True},
             )
         )
-        registry.add_tool(
+        self._registry.add_tool(
             _CallTool(
                 name=CALL,
                 title="Call a tool",
@@ -140,10 +141,7 @@ class ToolSearch:
 
     def index(self, tools: Iterable[ProxiedTool]) -> None:
         """Replace the indexed tools, in the background."""
-        self._tools = {tool.name: tool for tool in tools}
-        self._pending = [
-            describe_tool(name, tool.offer.connection.name, tool.offer.definition) for name, tool in self._tools.items()
-        ]
+        self._pending = [describe_tool(tool.name, tool.server.name, tool.definition) for tool in tools]
         self._start_indexing()
 
     async def close(self) -> None:
@@ -153,9 +151,8 @@ class ToolSearch:
             await asyncio.wait([self._indexing])
 
     async def search(self, arguments: SearchTools, call: Call) -> FoundTools:
-        open_tools = {tool.name for tool in self._open_tools(call)}
         # Decided before waiting, since the tools may change meanwhile.
-        usable = {name: tool for name, tool in self._tools.items() if name in open_tools}
+        usable = {tool.name: tool for tool in self._open_tools(call) if isinstance(tool, ProxiedTool)}
         if arguments.server is not None:
             usable = _filter_by_server(arguments.server, usable)
         if usable:
@@ -182,8 +179,8 @@ class ToolSearch:
 
     def _find_timeout(self, call: Call) -> float | None:
         arguments = call.params.get("arguments")
-        tool = self._tools.get(str(arguments.get("name"))) if isinstance(arguments, Mapping) else None
-        return tool.seconds_for(call) if tool is not None else None
+        tool = self._registry.find_tool(str(arguments.get("name"))) if isinstance(arguments, Mapping) else None
+        return tool.seconds_for(call) if isinstance(tool, ProxiedTool) else None
 
     def _start_indexing(self) -> None:
         if self._indexing is None or self._indexing.done():
@@ -205,9 +202,9 @@ class ToolSearch:
 
 
 def _filter_by_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str, ProxiedTool]:
-    found = {name: tool for name, tool in tools.items() if tool.offer.connection.name == server}
+    found = {name: tool for name, tool in tools.items() if tool.server.name == server}
     if not found:
-        servers = sorted({tool.offer.connection.name for tool in tools.values()})
+        servers = sorted({tool.server.name for tool in tools.values()})
         nearest = nearest_name(server, servers)
         hint = (
             f"did you mean {nearest!r}?" if nearest else f"servers are {shortened(', '.join(servers), 1000) or 'none'}"

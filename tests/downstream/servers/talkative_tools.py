@@ -94,7 +94,7 @@ TOOLS: dict[str, Tool] = {}
 
 
 def tool(
-    description: str, /, *, output: Mapping[str, Any] | None = None, **arguments: str
+    description: str, /, *, output: Mapping[str, Any] | None = None, has_hints: bool = True, **arguments: str
 ) -> Callable[[Function], None]:
     """Offer a function as a tool; the arguments are named with their JSON types and may all be left out."""
 
@@ -103,6 +103,8 @@ def tool(
         TOOLS[name] = Tool(function, define(name, description, arguments))
         if output is not None:
             TOOLS[name].definition["outputSchema"] = output
+        if not has_hints:
+            TOOLS[name].definition["annotations"] = {}
 
     return offer
 
@@ -232,7 +234,7 @@ async def change_mind(work: Work) -> Result:
     return text("never mind")
 
 
-@tool("Let `change_mind` go on.")
+@tool("Let `change_mind` go on.", has_hints=False)
 async def nudge(work: Work) -> Result:
     work.world.nudges.release()
     return text("nudged")
