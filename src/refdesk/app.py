@@ -21,6 +21,7 @@ from refdesk.policy.deadline import Deadline
 from refdesk.policy.keys import FILE_NAME
 from refdesk.policy.observe import Observe, RecordSpan
 from refdesk.policy.rate_limit import RateLimit, has_limits
+from refdesk.policy.resolve_names import ResolveNames
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry import Log, Spans, iter_secrets, open_reports, open_spans
 from refdesk.tools.gateway import Gateway
@@ -50,7 +51,7 @@ async def open_desk(
         await register_tools(components, stack)
         gateway = await register_servers(components, stack)
         console = await register_console(components, authenticate, stack) if config.console.enabled else None
-        policies = _build_policies(components, authenticate, spans, gateway)
+        policies = _build_policies(components, authenticate, spans)
         yield Desk(components, chain(policies, components.dispatcher), authenticate, gateway, console)
 
 
@@ -62,19 +63,17 @@ def _trusts_all_callers(config: Config, authenticate: Authenticate) -> bool:
     return is_private and not config.auth.required and not has_keys
 
 
-def _build_policies(
-    components: Components, authenticate: Authenticate, spans: Spans | None, gateway: Gateway
-) -> Sequence[Policy]:
+def _build_policies(components: Components, authenticate: Authenticate, spans: Spans | None) -> Sequence[Policy]:
     """Build the policies, outermost first."""
     config = components.config
     # All users may belong to one tenant, so a single tenant may use the whole table.
     limited = has_limits(config.rate_limits)
     limits = partial(RateLimit, config.rate_limits, refused=components.metrics.count_rate_limited)
     return [
+        ResolveNames(components.registry.find_tool, components.registry.find_prompt),
         *([RecordSpan(spans)] if spans else []),
-        Observe(components.log, components.metrics, components.registry.find_tool),
+        Observe(components.log, components.metrics),
         *([authenticate] if config.auth.required else []),
-        gateway,
         components.permissions,
         *([limits(components.limits(MAX_BUCKETS))] if limited else []),
         Deadline(config.server.request_timeout_seconds, components.dispatcher.seconds),

@@ -144,6 +144,65 @@ def new_trace_id() -> str:
     return f"{getrandbits(128):032x}"
 
 
+class ToolHints(Protocol):
+    """A tool's behaviour hints, for clients and permissions."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+
+class RegistryEntry(Protocol):
+    """Common interface of the registry's tools and prompts."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def toolset(self) -> str: ...
+
+    def seconds_for(self, call: Call) -> float | None:
+        """Return the timeout of a call, if it differs from the default."""
+        ...
+
+    def is_open_to(self, caller: Caller) -> bool:
+        """Return whether it exists for this caller."""
+        ...
+
+
+class ToolEntry(RegistryEntry, Protocol):
+    """A tool in the registry."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def annotations(self) -> ToolHints: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]: ...
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether it is in `tools/list`; unlisted tools can still be called."""
+        ...
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its entry depends on the caller and the time of the call."""
+        ...
+
+    def listing(self, call: Call) -> dict[str, Any]:
+        """Return its entry in `tools/list` for this caller."""
+        ...
+
+    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+        """Call the tool and return the result in its wire shape."""
+        ...
+
+
 @dataclass(slots=True)
 class Call:
     """An authenticated request on its way to the handler.
@@ -161,6 +220,8 @@ class Call:
     """Toolsets that the connection requested. None means all enabled ones."""
     credential: str | None = field(default=None, repr=False)
     """The caller's credential, only for downstream servers that are configured to receive it."""
+    tool: ToolEntry | None = field(default=None, compare=False, repr=False)
+    """The tool of `tools/call`, which `policy.resolve_names` looks up once. None if it doesn't exist."""
 
     @property
     def target(self) -> str:

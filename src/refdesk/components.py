@@ -43,6 +43,7 @@ from refdesk.policy.chain import chain
 from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
+from refdesk.policy.resolve_names import ResolveNames
 from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, Limits, MemoryLimits
@@ -314,7 +315,10 @@ async def _ignore_reload() -> None:
 def _open_search(components: Components) -> AbstractAsyncContextManager[ToolSearch]:
     embed = partial(embed_with_priority, components.embedder) if components.embedder else None
     tools = components.permissions.filter_tools(components.dispatcher.open_tools)
-    return open_tool_search(tools, chain([components.permissions], components.dispatcher), components.registry, embed)
+    registry = components.registry
+    resolve = ResolveNames(registry.find_tool, registry.find_prompt)
+    handle = chain([resolve, components.permissions], components.dispatcher)
+    return open_tool_search(tools, handle, registry, embed)
 
 
 def _create_open_folders(config: Config) -> OpenFolders:

@@ -15,8 +15,17 @@ from refdesk.inbound.mcp.revisions import METHODS as INBOUND_METHODS
 from refdesk.policy.observe import KNOWN_METHODS, Observe
 from refdesk.policy.permissions import CONSOLE_RULES
 from refdesk.telemetry import Log, Metrics, current_trace_id
+from refdesk.tools.json_schema import Arguments
+from refdesk.tools.registry import Tool
 
 pytestmark = pytest.mark.anyio
+
+
+async def echo(arguments: Arguments, call: Call) -> str:
+    return ""
+
+
+ECHO = Tool("echo", "Echo", "Says it again.", "docs", Arguments, echo)
 
 
 @pytest.fixture
@@ -58,7 +67,7 @@ async def test_a_call_is_counted_by_its_end(log: Log, end: BaseException | Answe
         raise end
 
     with suppress(RefdeskError, InputRequired, asyncio.CancelledError, RuntimeError):
-        await Observe(log, metrics, {"echo"}.__contains__)(Call("tools/call", {"name": "echo"}), handler)
+        await Observe(log, metrics)(Call("tools/call", {"name": "echo"}, tool=ECHO), handler)
     assert series(metrics) == {("tools/call", "echo", outcome)}
     assert (
         metrics.registry.get_sample_value("refdesk_call_seconds_count", {"method": "tools/call", "tool": "echo"}) == 1
@@ -67,7 +76,7 @@ async def test_a_call_is_counted_by_its_end(log: Log, end: BaseException | Answe
 
 async def test_names_that_somebody_made_up_are_no_labels_whoever_refuses_them(log: Log) -> None:
     metrics = Metrics()
-    observe = Observe(log, metrics, {"echo"}.__contains__)
+    observe = Observe(log, metrics)
 
     async def refuse(call: Call) -> Answer:
         raise RateLimited("too much")  # before anybody looks whether there is such a thing
@@ -92,6 +101,6 @@ async def test_the_trace_id_is_known_inside_of_a_call_and_not_after_it(log: Log)
         return Answer({})
 
     call = Call("tools/list")
-    await Observe(log, Metrics(), bool)(call, handler)
+    await Observe(log, Metrics())(call, handler)
     assert inside == [call.trace_id]
     assert current_trace_id() == ""

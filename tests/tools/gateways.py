@@ -20,6 +20,7 @@ from refdesk.errors import RefdeskError
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.permissions import Permissions, can_reach
+from refdesk.policy.resolve_names import ResolveNames
 from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry
@@ -177,6 +178,7 @@ async def open_test_desk(
     registry = registry or Registry()
     toolsets = ("docs", "downstream")
     dispatcher = Dispatcher(registry, toolsets, 1000)
+    resolve = ResolveNames(registry.find_tool, registry.find_prompt)
     permissions = Permissions(toolsets, registry.find_tool, SCHEMES, {})
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
@@ -185,14 +187,14 @@ async def open_test_desk(
         )
         search = None
         if downstream.tool_search:
-            inner = chain([permissions], dispatcher)
+            inner = chain([resolve, permissions], dispatcher)
             search = await opened(
                 open_tool_search(permissions.filter_tools(dispatcher.open_tools), inner, registry, embed)
             )
         gateway = await opened(
             open_gateway(fleet, registry, downstream, reach=can_reach, own_schemes=SCHEMES, search=search)
         )
-        policies: list[Policy] = [gateway, permissions, Deadline(PATIENCE_SECONDS, dispatcher.seconds)]
+        policies: list[Policy] = [resolve, permissions, Deadline(PATIENCE_SECONDS, dispatcher.seconds)]
         desk = Desk(fleet, gateway, registry, dispatcher, chain(policies, dispatcher))
         # Known, and told of: nothing changes any more by itself.
         await eventually(lambda: all(_is_known(fleet, name) for name in servers) and fleet._telling is None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
 from time import perf_counter
 
 from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, Handler, InputRequired
@@ -22,11 +21,10 @@ CHARACTERS_PER_TOKEN = 4
 
 
 class Observe:
-    """Logs and counts every outcome, rejections included. Only `RecordSpan` is further out."""
+    """Logs and counts every outcome, rejections included. Only `ResolveNames` and `RecordSpan` are further out."""
 
-    def __init__(self, log: Log, metrics: Metrics, find_tool: Callable[[str], object]) -> None:
+    def __init__(self, log: Log, metrics: Metrics) -> None:
         self._log = log
-        self._find_tool = find_tool
         self._metrics = metrics
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
@@ -55,7 +53,7 @@ class Observe:
             # An unknown method gets no label, and its target may be anything.
             method = call.method if call.method in KNOWN_METHODS else ""
             target = call.target if method else ""
-            tool = target if method == "tools/call" and self._find_tool(target) else ""
+            tool = call.tool.name if call.tool is not None else ""
             self._metrics.count_call(method, tool, outcome, seconds)
             if tool:
                 self._metrics.add_tokens_served(tool, characters // CHARACTERS_PER_TOKEN)

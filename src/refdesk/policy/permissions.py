@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from refdesk.calls import (
     ADMIN,
@@ -35,6 +35,7 @@ from refdesk.calls import (
     Call,
     Caller,
     Handler,
+    ToolEntry,
 )
 from refdesk.errors import Forbidden, UnknownResource
 from refdesk.validation import shortened
@@ -89,25 +90,7 @@ class TokenCaller(Caller):
     scopes: frozenset[str] = frozenset()
 
 
-class ReadOnlyHint(Protocol):
-    """The annotations of a tool that permissions read."""
-
-    @property
-    def read_only(self) -> bool: ...
-
-
-class PermissionTool(Protocol):
-    """The part of a tool that permissions depend on."""
-
-    @property
-    def annotations(self) -> ReadOnlyHint: ...
-
-    def is_open_to(self, caller: Caller) -> bool:
-        """Return whether the tool exists for a caller."""
-        ...
-
-
-T = TypeVar("T", bound=PermissionTool)
+T = TypeVar("T", bound=ToolEntry)
 
 
 def can_administer(caller: Caller) -> bool:
@@ -170,7 +153,7 @@ class Permissions:
     def __init__(
         self,
         enabled: Iterable[str],
-        find_tool: Callable[[str], PermissionTool | None],
+        find_tool: Callable[[str], ToolEntry | None],
         resource_toolsets: Mapping[str, str],
         scope_roles: Mapping[str, Sequence[str]],
         trusts_all_callers: Callable[[], bool] = lambda: False,
@@ -210,10 +193,7 @@ class Permissions:
 
     def is_beyond_role(self, caller: Caller, tool: str) -> bool:
         """Return whether a tool exists for a caller, but its roles don't allow it."""
-        candidate = self._find_tool(tool)
-        if candidate is None or not can_only_read(caller) or candidate.annotations.read_only:
-            return False
-        return candidate.is_open_to(caller)
+        return _is_beyond_role(caller, self._find_tool(tool))
 
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
         """Return the scopes that a new access token needs for a tool, empty if that wouldn't help."""
@@ -244,7 +224,7 @@ class Permissions:
         if _KNOWN_ROLES.isdisjoint(call.caller.roles):
             roles = shortened(", ".join(sorted(call.caller.roles)))
             raise Forbidden(f"The roles of this caller ({roles}) open nothing here; known are {', '.join(ROLES)}")
-        if call.method == "tools/call" and self.is_beyond_role(call.caller, call.target):
+        if _is_beyond_role(call.caller, call.tool):
             raise Forbidden(f"{call.target} changes what is kept here, and the role {READER!r} only reads")
 
     def _restrict_toolsets(self, call: Call, own: frozenset[str]) -> Call:
@@ -273,6 +253,10 @@ class Permissions:
         """Return whether a URI belongs to a toolset outside `own`. Unknown schemes are left to the dispatcher."""
         toolset = self._resource_toolsets.get(uri.partition(":")[0])
         return toolset is not None and toolset not in own
+
+
+def _is_beyond_role(caller: Caller, tool: ToolEntry | None) -> bool:
+    return tool is not None and can_only_read(caller) and not tool.annotations.read_only and tool.is_open_to(caller)
 
 
 def _get_resource(call: Call) -> str | None:

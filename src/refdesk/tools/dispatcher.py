@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from functools import partial
 from typing import Any
 
-from refdesk.calls import Answer, Call, Event, ListChanged, text_content, tool_answer
+from refdesk.calls import Answer, Call, Event, ListChanged, ToolEntry, text_content, tool_answer
 from refdesk.errors import (
     ERROR_META,
     InvalidArguments,
@@ -22,8 +22,7 @@ from refdesk.errors import (
     UnknownResource,
     UnknownTool,
 )
-from refdesk.tools.interfaces import Completion, PromptEntry, RegistryEntry, ToolEntry
-from refdesk.tools.registry import Registry, Tool
+from refdesk.tools.registry import Completion, PromptEntry, Registry, Tool
 from refdesk.validation import nearest_name, shortened
 
 MAX_URI_CHARACTERS = 8000
@@ -74,31 +73,31 @@ class Dispatcher:
             raise MethodNotFound(call.method)
         return Answer(await method(call))
 
-    def find_tool(self, name: str) -> ToolEntry | None:
-        """Return a tool of an enabled toolset."""
-        tool = self._registry.find_tool(name)
-        return tool if tool is not None and tool.toolset in self._toolsets else None
-
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return a tool's input schema, without dynamic choices."""
-        tool = self.find_tool(name)
-        return tool.input_schema if tool is not None else None
+        tool = self._registry.find_tool(name)
+        return tool.input_schema if tool is not None and tool.toolset in self._toolsets else None
 
     def seconds(self, call: Call) -> float | None:
         """Return the timeout of a call if its target has one of its own."""
-        registry_entry = self._find_entry(call.method, call.target)
-        if registry_entry is not None:
-            return registry_entry.seconds_for(call)
-        downstream = self._registry.downstream
-        if downstream is not None and call.method == "resources/read":
-            return downstream.resource_seconds(call.target)
-        reference = call.params.get("ref") if call.method == "completion/complete" else None
-        return self._find_completion_timeout(reference, call) if isinstance(reference, Mapping) else None
+        if call.tool is not None:
+            return call.tool.seconds_for(call)
+        name, uri = "", ""
+        if call.method == "prompts/get":
+            name = call.target
+        elif call.method == "resources/read":
+            uri = call.target
+        elif call.method == "completion/complete" and isinstance(reference := call.params.get("ref"), Mapping):
+            name, uri = str(reference.get("name", "")), str(reference.get("uri", ""))
+        prompt, downstream = self._registry.find_prompt(name) if name else None, self._registry.downstream
+        if prompt is not None:
+            return prompt.seconds_for(call)
+        return downstream.resource_seconds(uri) if uri and downstream is not None else None
 
     def has_header_params(self, tool: str) -> bool:
         """Return whether a tool takes arguments from HTTP headers."""
-        registry_entry = self._find_entry("tools/call", tool)
-        return isinstance(registry_entry, Tool) and registry_entry.has_header_params
+        found = self._registry.find_tool(tool)
+        return isinstance(found, Tool) and found.has_header_params
 
     def tools(self, call: Call) -> list[ToolEntry]:
         """Return the tools listed for a call, in order of registration."""
@@ -109,18 +108,6 @@ class Dispatcher:
         toolsets, caller = self.resolve_toolsets(call), call.caller
         tools = self._registry.tools.values()
         return [tool for tool in tools if tool.toolset in toolsets and tool.is_open_to(caller)]
-
-    def _find_entry(self, method: str, name: str) -> RegistryEntry | None:
-        if method == "tools/call":
-            return self._registry.find_tool(name)
-        return self._registry.find_prompt(name) if method == "prompts/get" else None
-
-    def _find_completion_timeout(self, reference: Mapping[str, Any], call: Call) -> float | None:
-        prompt = self._registry.find_prompt(str(reference.get("name")))
-        if prompt is not None:
-            return prompt.seconds_for(call)
-        downstream = self._registry.downstream
-        return downstream.resource_seconds(str(reference.get("uri"))) if downstream is not None else None
 
     def _list_open_prompts(self, call: Call) -> list[PromptEntry]:
         toolsets, caller = self.resolve_toolsets(call), call.caller
@@ -162,20 +149,16 @@ class Dispatcher:
         return self._paginate(call, "tools", self._get_view("tools", call, build))
 
     async def _call_tool(self, call: Call) -> dict[str, Any]:
-        tool = self.find_tool(_require_text(call.params, "name"))
-        if tool is None or not self._is_open(tool, call):
+        tool = call.tool
+        # Resolving the toolsets also rejects unknown ones.
+        if tool is None or tool.toolset not in self.resolve_toolsets(call) or not tool.is_open_to(call.caller):
+            _require_text(call.params, "name")
             raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
         try:
             arguments = call.params.get("arguments")
             return await tool({} if arguments is None else arguments, call)
         except ToolFailure as failure:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
-
-    def _is_open(self, registry_entry: RegistryEntry, call: Call) -> bool:
-        # Resolving also rejects unknown toolsets.
-        return (
-            call.toolsets is None or registry_entry.toolset in self.resolve_toolsets(call)
-        ) and registry_entry.is_open_to(call.caller)
 
     def _list_resources(self, call: Call) -> dict[str, Any]:
         listings: list[Entry] = [

@@ -10,17 +10,15 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any, Protocol, get_args
 from weakref import WeakSet
 
-from refdesk.calls import Answer, Call, Caller, Handler, ListChanged, LogLevel, ResourceUpdated, TenantId
+from refdesk.calls import Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
-from refdesk.tools.interfaces import RegistryEntry
 from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
 from refdesk.tools.server_resources import ServerResources
@@ -105,18 +103,6 @@ class Gateway:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-    async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        """Resolve aliases to listed names: `server:tool`, and the server's own prompt names.
-
-        Later policies know only the listed names.
-        """
-        if call.method == "tools/call":
-            if self._registry.find_tool(call.target) is None:
-                call = _resolve_alias(call, self.downstream.find_tool_by_alias(call.target))
-        elif call.method == "prompts/get" and self._registry.find_prompt(call.target) is None:
-            call = _resolve_alias(call, self.downstream.find_prompt_by_alias(call.target))
-        return await proceed(call)
 
     # Subscriptions, log level and instructions.
 
@@ -250,13 +236,6 @@ def _has_toolset(caller: Caller) -> bool:
 
 def _filter_by_server(server: str, subscriptions: Iterable[Subscription]) -> Iterable[Subscription]:
     return (subscription for subscription in subscriptions if subscription[0] == server)
-
-
-def _resolve_alias(call: Call, registry_entry: RegistryEntry | None) -> Call:
-    """Rename the target of a call, unless the caller cannot reach it: that would reveal it."""
-    if registry_entry is None or not registry_entry.is_open_to(call.caller):
-        return call
-    return replace(call, params={**call.params, "name": registry_entry.name})
 
 
 async def _request_best_effort(server: Connection, method: str, params: Mapping[str, Any]) -> None:

@@ -17,9 +17,8 @@ from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import InvalidArguments, Problem, UnknownPrompt, UnknownTool
 from refdesk.tools.forwarding import MARGIN_SECONDS, Forwarder
-from refdesk.tools.interfaces import Completion
 from refdesk.tools.long_results import LongResults
-from refdesk.tools.registry import Annotations
+from refdesk.tools.registry import Annotations, Completion
 
 TOOLSET = "downstream"
 
@@ -46,7 +45,7 @@ class _ProxiedEntry:
     def __init__(self, offer: Offer, downstream: Downstream) -> None:
         self.name = offer.exposed
         self.server = offer.connection
-        self._original = offer.original
+        self.original = offer.original
         self._downstream = downstream
         self._listing: dict[str, Any] = {**offer.definition, "name": offer.exposed}
         if offer.is_stale:
@@ -59,7 +58,7 @@ class _ProxiedEntry:
 
     def is_open_to(self, caller: Caller) -> bool:
         """Return whether the caller may use it."""
-        return self._downstream.reach(caller, self.server.name, self._original, self.server.settings.tenants)
+        return self._downstream.reach(caller, self.server.name, self.original, self.server.settings.tenants)
 
 
 class ProxiedTool(_ProxiedEntry):
@@ -95,7 +94,7 @@ class ProxiedTool(_ProxiedEntry):
         if self.name not in downstream.fleet.tools:
             # Removed or held a moment ago.
             raise UnknownTool(f"{self.name!r} is no longer there; the list says what is")
-        params = {**call.params, "name": self._original}
+        params = {**call.params, "name": self.original}
         result = await downstream.forward(call, self.server, "tools/call", params)
         own_bound = self.server.settings.max_result_tokens
         bound = downstream.max_tokens if own_bound is None else own_bound
@@ -118,12 +117,12 @@ class ProxiedPrompt(_ProxiedEntry):
             raise InvalidArguments([Problem("arguments", "must be an object")])
         if self.name not in self._downstream.fleet.prompts:
             raise UnknownPrompt(f"{self.name!r} is no longer there; the list says what is")
-        params = {**call.params, "name": self._original}
+        params = {**call.params, "name": self.original}
         return await self._downstream.forward(call, self.server, "prompts/get", params)
 
     async def complete(self, name: str, value: str, call: Call) -> Completion:
         """Return the server's completion."""
-        params = {**call.params, "ref": {**call.params["ref"], "name": self._original}}
+        params = {**call.params, "ref": {**call.params["ref"], "name": self.original}}
         return await self._downstream.complete(call, self.server, params)
 
 
@@ -179,14 +178,16 @@ class Downstream:
             self._prompts = {name: ProxiedPrompt(offer, self) for name, offer in offers.items()}
         return self._prompts
 
-    def find_tool_by_alias(self, name: str) -> ProxiedTool | None:
-        """Return a tool by `server:tool` or `server__tool`, with the server's own tool name."""
-        offer = self.fleet.find_tool(name)
-        return self.tools.get(offer.exposed) if offer is not None else None
+    def find_tool(self, name: str) -> ProxiedTool | None:
+        """Return a tool by its exposed name, or by `server:tool` or `server__tool` with the server's own name of it."""
+        tool = self.tools.get(name)
+        offer = self.fleet.find_tool(name) if tool is None else None
+        return self.tools.get(offer.exposed) if offer is not None else tool
 
-    def find_prompt_by_alias(self, name: str) -> ProxiedPrompt | None:
-        """Return the first prompt that its server calls this."""
-        return next((self.prompts[key] for key, offer in self.fleet.prompts.items() if offer.original == name), None)
+    def find_prompt(self, name: str) -> ProxiedPrompt | None:
+        """Return a prompt by its exposed name, or the first one that its server calls this."""
+        prompts = self.prompts
+        return prompts.get(name) or next((prompt for prompt in prompts.values() if prompt.original == name), None)
 
     def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the resources that a caller may read."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refdesk.calls import WINDOW_METHOD, Call
+from refdesk.calls import WINDOW_METHOD, Call, ToolEntry
 from refdesk.config import ReaderConfig
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
@@ -19,7 +19,6 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFail
 from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import DocumentLookup
-from refdesk.tools.interfaces import ToolEntry
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool

@@ -7,17 +7,26 @@ notified of every change.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
-from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
+from refdesk.calls import (
+    Call,
+    Caller,
+    Event,
+    ListChanged,
+    Listener,
+    RegistryEntry,
+    ToolEntry,
+    text_content,
+    tool_answer,
+)
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.interfaces import Completion, DownstreamItems, PromptEntry, RegistryEntry, Resources, ToolEntry
 from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema
 from refdesk.validation import invalid_arguments, shortened
 
@@ -28,6 +37,9 @@ MAX_ARGUMENTS = 100
 
 ToolResult = Result | str | Mapping[str, Any]
 """Result of a handler: structured, plain text, or a whole result in its wire shape."""
+
+Completion = Sequence[str] | Mapping[str, Any]
+"""Completion values, or the whole result in its wire shape."""
 
 Choices = Callable[[Call], Sequence[str]]
 """Returns the current values of an argument for a caller."""
@@ -215,6 +227,97 @@ class Prompt:
         return {"name": self.name, "title": self.title, "description": self.description, "arguments": arguments}
 
 
+class PromptEntry(RegistryEntry, Protocol):
+    """A prompt in the registry."""
+
+    def listing(self) -> dict[str, Any]:
+        """Return its entry in `prompts/list`."""
+        ...
+
+    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+        """Return its messages in their wire shape."""
+        ...
+
+    async def complete(self, name: str, value: str, call: Call) -> Completion:
+        """Return completion values for one of its arguments."""
+        ...
+
+
+class Resources(Protocol):
+    """A resource provider for one URI scheme."""
+
+    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
+        """Return the entries of `resources/list`."""
+        ...
+
+    def templates(self) -> Iterable[Mapping[str, Any]]:
+        """Return the entries of `resources/templates/list`."""
+        ...
+
+    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
+        """Return the contents of a URI, or None if it is not served here."""
+        ...
+
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
+        """Return completion values for a template variable; `context` has the other variables."""
+        ...
+
+
+class DownstreamItems(Protocol):
+    """Tools, prompts and resources of downstream servers; calls and results are forwarded whole."""
+
+    @property
+    def revision(self) -> int:
+        """Increases whenever the lists may have changed."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, ToolEntry]:
+        """The current tools by exposed name."""
+        ...
+
+    @property
+    def prompts(self) -> Mapping[str, PromptEntry]:
+        """The current prompts by exposed name."""
+        ...
+
+    def find_tool(self, name: str) -> ToolEntry | None:
+        """Return a tool by its exposed name, or by `server:tool` with the server's own name of it."""
+        ...
+
+    def find_prompt(self, name: str) -> PromptEntry | None:
+        """Return a prompt by its exposed name, or by the server's own name of it."""
+        ...
+
+    def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
+        """Return the entries of `resources/list`."""
+        ...
+
+    def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
+        """Return the entries of `resources/templates/list`."""
+        ...
+
+    async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
+        """Return the result of `resources/read`, or None if no server has the resource."""
+        ...
+
+    async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
+        """Return the result of `completion/complete`, or None if no server has the template."""
+        ...
+
+    def resource_seconds(self, uri: str) -> float | None:
+        """Return the timeout of a call for this URI, if it differs from the default."""
+        ...
+
+    async def refresh(self) -> None:
+        """Refresh lists that are due, which may take a moment."""
+        ...
+
+    def has_complete_lists(self) -> bool:
+        """Return whether all running servers have listed their tools."""
+        ...
+
+
 class Registry:
     """Own tools, prompts and resources, and a view of those of downstream servers. Own names take precedence."""
 
@@ -239,14 +342,14 @@ class Registry:
         return _merge(self._own_prompts, self.downstream.prompts if self.downstream is not None else {})
 
     def find_tool(self, name: str) -> ToolEntry | None:
-        """Return the tool with this name."""
+        """Return the tool with this name or alias."""
         tool = self._own_tools.get(name)
-        return self.downstream.tools.get(name) if tool is None and self.downstream is not None else tool
+        return self.downstream.find_tool(name) if tool is None and self.downstream is not None else tool
 
     def find_prompt(self, name: str) -> PromptEntry | None:
-        """Return the prompt with this name."""
+        """Return the prompt with this name or alias."""
         prompt = self._own_prompts.get(name)
-        return self.downstream.prompts.get(name) if prompt is None and self.downstream is not None else prompt
+        return self.downstream.find_prompt(name) if prompt is None and self.downstream is not None else prompt
 
     def is_own(self, name: str) -> bool:
         """Return whether a declared tool or prompt has this name."""

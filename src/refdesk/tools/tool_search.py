@@ -15,9 +15,8 @@ import orjson
 from anyio import to_thread
 from pydantic import Field
 
-from refdesk.calls import Call, Handler
+from refdesk.calls import Call, Handler, ToolEntry
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.interfaces import ToolEntry
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
