@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
-from refdesk.documents.tokens import count_tokens, token_ids
+from refdesk.documents.tokens import MAX_WORD, count_tokens, measure_tokens, measure_word, token_ids
 
 TOKENIZER = BertWordPieceTokenizer(str(resources.files("refdesk.documents") / "wordpiece.txt"), lowercase=True)
 ALL = 1_000_000
@@ -64,3 +64,22 @@ def test_no_more_tokens_than_asked_for_and_always_the_first(limit: int) -> None:
 
 def test_a_control_token_in_a_document_is_only_its_letters() -> None:
     assert TOKENIZER.token_to_id("[SEP]") not in token_ids("how [SEP] is read", ALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("", 0),
+        ("Two words", 2),
+        ("x" * MAX_WORD * 4, MAX_WORD),
+        (" " * 200, 10),
+        ("documentation " * 100, 100),
+    ],
+)
+def test_an_estimate_counts_long_words_and_blanks_by_their_length(text: str, tokens: int) -> None:
+    assert measure_tokens(text) == measure_word(text) == tokens
+
+
+@pytest.mark.parametrize("text", ["Ünïcödé words, and 日本語 (2024).", "def measure(text: str) -> int: ..."])
+def test_an_estimate_of_ordinary_text_is_the_tokenizers_count(text: str) -> None:
+    assert measure_tokens(text) == count_tokens(text)

@@ -179,7 +179,7 @@ async def test_lists_cost_calls_but_no_tokens() -> None:
         ({"content": [{"type": "image", "data": "x" * 1000, "mimeType": "image/png"}]}, 100),
         ({"contents": [{"uri": "a:b", "text": "two words"}, {"uri": "a:c", "blob": "x" * 100}]}, 12),
         ({"messages": [{"role": "user", "content": {"type": "text", "text": "two words"}}]}, 2),
-        ({"content": [text_content("x" * 100_000)]}, 10_000),
+        ({"content": [text_content("x" * 100_000)]}, 25_000),
         ({"content": [text_content("word " * MAX_COUNTED_LENGTH)]}, MAX_COUNTED_LENGTH),
         ({"content": "not a list", "messages": [None, 5, {"text": None, "data": None}]}, 0),
     ],

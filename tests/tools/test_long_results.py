@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from refdesk.calls import ANONYMOUS, Call, Caller, TenantId, UserId, text_content
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import MAX_CHARACTERS_PER_TOKEN, count_tokens
 from refdesk.errors import InvalidArguments, ServerTalksNonsense, UnknownResource
 from refdesk.tools.long_results import (
     CUT_META,
-    MAX_CHARACTERS_PER_TOKEN,
     MAX_STORED_PER_CALLER,
     PAGE_CHARACTERS,
     SLICE_CHARACTERS,

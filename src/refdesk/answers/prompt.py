@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from refdesk.answers.question import Question
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import measure_tokens
 from refdesk.engines.base import Hit
 
 MAX_PASSAGE_TOKENS = 8000
@@ -75,7 +75,7 @@ def limit_passages(hits: Sequence[Hit]) -> Sequence[Hit]:
     """Return the first hits that fit the token limit; their numbers stay the same."""
     tokens = 0
     for number, hit in enumerate(hits):
-        tokens += count_tokens(hit.text)
+        tokens += measure_tokens(hit.text)
         if number and tokens > MAX_PASSAGE_TOKENS:
             return hits[:number]
     return hits

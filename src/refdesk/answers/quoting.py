@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from refdesk.answers.sentences import Fragment
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import measure_tokens
 from refdesk.engines.base import Hit
 
 CITATION_TOKENS = 4
@@ -83,7 +83,7 @@ class QuoteSelection:
         return False
 
     def _measure_cost(self, position: FragmentPosition) -> int:
-        return count_tokens(self._fragments[position.hit][position.fragment].text) + CITATION_TOKENS
+        return measure_tokens(self._fragments[position.hit][position.fragment].text) + CITATION_TOKENS
 
 
 def find_required(fragments: Sequence[Fragment], number: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ from refdesk.documents.model import (
     is_section_heading,
     list_sections,
 )
-from refdesk.documents.tokens import count_tokens, count_word_tokens
+from refdesk.documents.tokens import measure_tokens, measure_word
 
 MAX_TOKENS = 254
 """Input limit of the embedding model, minus its two special tokens. The heading path counts, too."""
@@ -99,7 +99,7 @@ class _OpenChunk:
     def extend_into(self, section: Section) -> None:
         """Include text of a section and reserve room for its heading path."""
         self._sections[section.id] = section
-        self.room = min(self.room, self._max_tokens - min(_measure(" ".join(section.path)), MAX_PATH_TOKENS))
+        self.room = min(self.room, self._max_tokens - min(measure_tokens(" ".join(section.path)), MAX_PATH_TOKENS))
 
     def can_extend_into(self, section: Section) -> bool:
         return self._tokens < MIN_TOKENS and section.level > self.section.level > 0
@@ -141,13 +141,13 @@ def _split_section(blocks: Sequence[Block], section: Section, chunk: _OpenChunk)
 
 def _split_block(block: Block, room: int) -> Iterator[ChunkPiece]:
     text = block_to_markdown(block)
-    tokens = _measure(text)
+    tokens = measure_tokens(text)
     if tokens <= room:
         if text:
             yield ChunkPiece(text, tokens, get_page(block), "\n\n")
         return
     for part in _cut_block(block, room):
-        yield ChunkPiece(part, _measure(part), get_page(block), "\n\n")
+        yield ChunkPiece(part, measure_tokens(part), get_page(block), "\n\n")
 
 
 def _cut_block(block: Block, room: int) -> Iterator[str]:
@@ -178,10 +178,10 @@ def _cut_table(table: Table, room: int) -> Iterator[str]:
     for cell in table.cells:
         if cell.row >= head:
             rows.setdefault(cell.row, []).append(cell)
-    fixed = _measure(_render_table(table, header, head))
+    fixed = measure_tokens(_render_table(table, header, head))
 
     def size(row: list[Cell]) -> int:
-        return _measure(" | ".join(cell.text for cell in row)) + 2
+        return measure_tokens(" | ".join(cell.text for cell in row)) + 2
 
     taken: list[list[Cell]] = []
     tokens = fixed
@@ -200,7 +200,7 @@ def _render_table_part(
 ) -> Iterator[str]:
     shifted = [_shift_row(cell, head + index - cell.row) for index, row in enumerate(rows) for cell in row]
     text = _render_table(table, [*header, *shifted], head + len(rows))
-    if _measure(text) <= room:
+    if measure_tokens(text) <= room:
         yield text
         return
     yield from (" ".join(group) for group in _group_parts(_cut_text(text, room, r"\s+"), room))
@@ -216,10 +216,10 @@ def _shift_row(cell: Cell, by: int) -> Cell:
 
 def _cut_text(text: str, room: int, between: str) -> Iterator[str]:
     """Split text at a pattern, then between words, then anywhere."""
-    if _measure(text) <= room:
+    if measure_tokens(text) <= room:
         yield text
         return
-    count = _measure_word if between == r"\s+" else _measure
+    count = measure_word if between == r"\s+" else measure_tokens
     for part in re.split(between, text):
         if count(part) <= room:
             yield part
@@ -233,7 +233,7 @@ def _cut_text(text: str, room: int, between: str) -> Iterator[str]:
 def _group_evenly(parts: Sequence[str], room: int) -> list[list[str]]:
     """Group parts into the fewest groups of similar length, to avoid a short last one."""
     groups = list(_group_parts(parts, room))
-    share = sum(map(_measure, parts)) // len(groups) if groups else room
+    share = sum(map(measure_tokens, parts)) // len(groups) if groups else room
     for less in range(share, room, max((room - share) // EVEN_ATTEMPTS, 1)):
         even = list(_group_parts(parts, less))
         if len(even) == len(groups):
@@ -246,7 +246,7 @@ def _group_parts(parts: Iterable[str], room: int) -> Iterator[list[str]]:
     group: list[str] = []
     tokens = 0
     for part in parts:
-        needed = _measure(part) if " " in part else _measure_word(part)
+        needed = measure_tokens(part) if " " in part else measure_word(part)
         if group and tokens + needed > room:
             yield group
             group, tokens = [], 0
@@ -254,12 +254,3 @@ def _group_parts(parts: Iterable[str], room: int) -> Iterator[list[str]]:
         tokens += needed
     if group:
         yield group
-
-
-def _measure(text: str) -> int:
-    """Count tokens. The tokenizer reads an endless word as one token, so length sets a minimum."""
-    return max(count_tokens(text), len(text) // 10)
-
-
-def _measure_word(word: str) -> int:
-    return max(count_word_tokens(word), len(word) // 10)

@@ -1,7 +1,7 @@
-"""WordPiece tokenizer of the embedding model (BERT, uncased).
+"""Token counts: the WordPiece tokenizer of the embedding model (BERT, uncased), and estimates for other models.
 
-It needs only the vocabulary, and caches words since most repeat. The tokenizers library would add some thirty
-megabytes. One difference is intended: `[SEP]` in a document is plain text, never a control token.
+The tokenizer needs only the vocabulary, and caches words since most repeat. The tokenizers library would add some
+thirty megabytes. One difference is intended: `[SEP]` in a document is plain text, never a control token.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ WORD_CACHE_SIZE = 65_536
 
 UNKNOWN = "[UNK]"
 
+CHARACTERS_PER_TOKEN = 4
+"""Estimate for text that isn't tokenized, and for words that the vocabulary lacks."""
+
+MAX_CHARACTERS_PER_TOKEN = 20
+"""Lower bound of an estimate: runs of blanks or of one letter are few tokens in the vocabulary, but many to models."""
+
 _WORDS = re.compile(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")
 _IDEOGRAPH = re.compile(
     r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
@@ -35,10 +41,20 @@ def count_tokens(text: str) -> int:
     return sum(map(_count_pieces, _WORDS.findall(_normalize(text))))
 
 
+def measure_tokens(text: str) -> int:
+    """Estimate the tokens of a text as language models count them. A long word isn't one unknown token to them."""
+    return max(sum(map(_measure_word, _WORDS.findall(_normalize(text)))), len(text) // MAX_CHARACTERS_PER_TOKEN)
+
+
 @lru_cache(maxsize=WORD_CACHE_SIZE)
-def count_word_tokens(word: str) -> int:
-    """Count the tokens of a single word, cached."""
-    return count_tokens(word)
+def measure_word(word: str) -> int:
+    """Estimate the tokens of a single word, cached."""
+    return measure_tokens(word)
+
+
+def estimate_tokens(characters: int) -> int:
+    """Estimate the tokens of so many characters, where tokenizing would cost too much."""
+    return characters // CHARACTERS_PER_TOKEN
 
 
 def token_ids(text: str, limit: int) -> list[int]:
@@ -124,6 +140,11 @@ def _normalize_character(character: str) -> str:
 @lru_cache(maxsize=WORD_CACHE_SIZE)
 def _count_pieces(word: str) -> int:
     return len(_load_vocabulary().word(word))
+
+
+@lru_cache(maxsize=WORD_CACHE_SIZE)
+def _measure_word(word: str) -> int:
+    return len(word) // CHARACTERS_PER_TOKEN if len(word) > MAX_WORD else _count_pieces(word)
 
 
 @cache

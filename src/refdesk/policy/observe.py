@@ -6,6 +6,7 @@ from asyncio import CancelledError
 from time import perf_counter
 
 from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, Handler, InputRequired
+from refdesk.documents.tokens import estimate_tokens
 from refdesk.errors import MethodNotFound, RefdeskError
 from refdesk.policy.permissions import CONSOLE_RULES
 from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
@@ -15,9 +16,6 @@ KNOWN_METHODS = frozenset(
     f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
 ).union(CONSOLE_RULES)
 """Known methods. Unknown methods and tools must not become metric labels."""
-
-CHARACTERS_PER_TOKEN = 4
-"""Estimate: counting tokens on every call would cost more than everything else here."""
 
 
 class Observe:
@@ -56,7 +54,7 @@ class Observe:
             tool = call.tool.name if call.tool is not None else ""
             self._metrics.count_call(method, tool, outcome, seconds)
             if tool:
-                self._metrics.add_tokens_served(tool, characters // CHARACTERS_PER_TOKEN)
+                self._metrics.add_tokens_served(tool, estimate_tokens(characters))
             self._log.call(call, target, outcome, seconds)
 
 

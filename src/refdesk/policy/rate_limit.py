@@ -13,7 +13,7 @@ from typing import Any
 
 from refdesk.calls import Answer, Call, Caller, Handler
 from refdesk.config import RateLimitConfig
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import measure_tokens
 from refdesk.errors import RateLimited
 from refdesk.resilience.limits import Charge, Key, Limit, Limits, Metered, Refusal
 
@@ -27,8 +27,8 @@ TEXT_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
 BINARY_FIELDS = ("data", "blob")
 """Fields of content items that hold binary data, such as images."""
 
-CHARACTERS_PER_TOKEN = 10
-"""Estimate for binary data, and for very long words, which the tokenizer takes for one token each."""
+BINARY_CHARACTERS_PER_TOKEN = 10
+"""Estimate for binary data in base64: models take images as far fewer tokens than their text has."""
 
 CACHED_TEXTS = 256
 MAX_CACHED_LENGTH = 32_768
@@ -105,7 +105,7 @@ def _count_value(value: Any) -> int:
         return 0
     text = value.get("text")
     own = _count_text(text) if isinstance(text, str) else 0
-    own += sum(len(value.get(name) or "") for name in BINARY_FIELDS) // CHARACTERS_PER_TOKEN
+    own += sum(len(value.get(name) or "") for name in BINARY_FIELDS) // BINARY_CHARACTERS_PER_TOKEN
     return own + _count_value(value.get("content")) + _count_value(value.get("resource"))
 
 
@@ -113,12 +113,10 @@ def _count_text(text: str) -> int:
     if len(text) <= MAX_CACHED_LENGTH:
         return _count_cached(text)
     part = text[:MAX_COUNTED_LENGTH]
-    return _count_cached.__wrapped__(part) * len(text) // len(part)
+    return measure_tokens(part) * len(text) // len(part)
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
-def _count_cached(text: str) -> int:
-    return max(count_tokens(text), len(text) // CHARACTERS_PER_TOKEN)
+_count_cached = lru_cache(maxsize=CACHED_TEXTS)(measure_tokens)
 
 
 def _get_kind(refusal: Refusal) -> str:

@@ -12,13 +12,14 @@ from pydantic import Field, StringConstraints
 from refdesk.cache import Cache, Key, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheConfig
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.federation import FederatedResults, Federation, ForeignHit, fuse_rankings
 from refdesk.tools.hits import format_provenance, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.not_found import build_document_not_found
-from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage
+from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 from refdesk.tools.resource_texts import fit_lines, format_document
 
@@ -280,7 +281,7 @@ def _build_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str
 
 def _add_totals(items: list[dict[str, Any]], omitted: int) -> dict[str, Any]:
     """Add the token count and the number of omitted hits, as text and as metadata."""
-    tokens = sum(len(item["text"]) for item in items) // CHARACTERS_PER_TOKEN
+    tokens = estimate_tokens(sum(len(item["text"]) for item in items))
     left_out = f", {omitted} left out (raise max_tokens)" if omitted else ""
     items[-1]["text"] += f"\n\n({len(items)} result{'s' if len(items) > 1 else ''}, about {tokens} tokens{left_out})"
     return {**tool_answer(items), "_meta": {"tokens": tokens, "omitted": omitted}}

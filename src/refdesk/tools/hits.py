@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 
 from refdesk.calls import TenantId
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import DocumentInfo, Hit, PassageSearch, Search
-from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, find_cut
+from refdesk.tools.paging import DEFAULT_TOKENS, find_cut
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.validation import shortened
 
@@ -128,7 +129,7 @@ def trim_hits(hits: Sequence[Hit], max_tokens: int) -> TrimmedHits:
         count += 1
     trimmed = list(_trim_texts(hits[:count], max(room, 0)))
     size = sum(frames[:count]) + sum(_count_bytes(hit.text) for hit in trimmed)
-    return TrimmedHits(trimmed, len(hits) - count, size // CHARACTERS_PER_TOKEN)
+    return TrimmedHits(trimmed, len(hits) - count, estimate_tokens(size))
 
 
 def _trim_texts(hits: Sequence[Hit], extra: int) -> Iterator[Hit]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import orjson
 
 from refdesk.calls import Call, Caller, text_content
-from refdesk.documents.tokens import MAX_WORD, count_tokens
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense
 
 PREFIX = "refdesk://results/"
@@ -28,16 +27,8 @@ MAX_STORED_BYTES = 67_108_864
 MAX_STORED_PER_CALLER = 20
 """Limits on age, total size and results per caller; the oldest are evicted first."""
 
-CHARACTERS_PER_TOKEN = 4
-"""Estimate for text without words: JSON that is left out as a whole, endless digits."""
-
-MAX_CHARACTERS_PER_TOKEN = 20
-"""Lower bound for any text: runs of letters or blanks are few tokens in our vocabulary, but many to models."""
-
 SLICE_CHARACTERS = 2000
 """Characters counted at a time, so that text far beyond the budget is never tokenized."""
-
-_LONG_RUN = re.compile(f"[0-9A-Za-z]{{{MAX_WORD + 1},}}")
 
 Result = dict[str, Any]
 
@@ -195,18 +186,12 @@ def _count_fitting_characters(texts: Sequence[str], tokens: int) -> int | None:
     for text in texts:
         for start in range(0, len(text), SLICE_CHARACTERS):
             part = text[start : start + SLICE_CHARACTERS]
-            count = _estimate_tokens(part)
+            count = measure_tokens(part)
             if count > left:
                 return room + len(part) * left // count
             left -= count
             room += len(part)
     return None
-
-
-def _estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text as models count them; our vocabulary has one token for any long run."""
-    counted = count_tokens(text) + sum(len(run) // CHARACTERS_PER_TOKEN for run in _LONG_RUN.findall(text))
-    return max(counted, len(text) // MAX_CHARACTERS_PER_TOKEN)
 
 
 def _is_repeated_in(structured: Any, texts: Iterable[str]) -> bool:

@@ -10,13 +10,11 @@ from typing import IO, Annotated
 
 from pydantic import Field
 
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.errors import InvalidArguments, Problem, ToolFailure
 
 DEFAULT_TOKENS = 1800
 """About 7 kB: five passages, and a small part of a context window."""
-
-CHARACTERS_PER_TOKEN = 4
-"""The usual estimate for English, where no tokenizer is available."""
 
 MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
 
@@ -42,7 +40,7 @@ class TextPage:
     @property
     def tokens(self) -> int:
         """Estimated tokens of this page."""
-        return len(self.text) // CHARACTERS_PER_TOKEN
+        return estimate_tokens(len(self.text))
 
     def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""
@@ -82,7 +80,7 @@ class FilePart:
     @property
     def tokens(self) -> int:
         """Estimated tokens of this part."""
-        return len(self.text) // CHARACTERS_PER_TOKEN
+        return estimate_tokens(len(self.text))
 
     def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""

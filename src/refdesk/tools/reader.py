@@ -14,7 +14,7 @@ from refdesk.config import ReaderConfig
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
@@ -29,9 +29,6 @@ TOOLSET = "reader"
 
 SNIPPET_CHARACTERS = 600
 """Length of a search result."""
-
-BYTES_PER_TOKEN = 4
-"""Estimates the tokens charged for a call until its result is known."""
 
 MAX_SUGGESTED_SECTIONS = 1000
 """Sections compared for a suggestion; a hundred thousand would take seconds."""
@@ -324,7 +321,7 @@ class Reader:
                 media_type=about.media_type,
                 properties=shorten_mapping(about.properties, screen),
                 warnings=shorten_all(about.warnings, screen),
-                token_estimate=_count_tokens("\n".join([title, *(entry.title for entry in entries)])),
+                token_estimate=measure_tokens("\n".join([title, *(entry.title for entry in entries)])),
             )
 
         return await self._read(arguments.doc_id, call, read)
@@ -342,7 +339,7 @@ class Reader:
                 )
                 for chunk, snippet, score in packed.search(arguments.query, arguments.max_results)
             ]
-            tokens = sum(_count_tokens(hit.text) for hit in hits)
+            tokens = sum(measure_tokens(hit.text) for hit in hits)
             return Snippets(doc_id=arguments.doc_id, results=hits, token_estimate=tokens)
 
         return await self._read(arguments.doc_id, call, read)
@@ -356,7 +353,7 @@ class Reader:
         chunks = await windows.read_around(tenant, arguments.doc_id, anchor, before, after, call.trace_id)
         async with await self._rate.admit(tenant, arguments.doc_id, self._max_tokens) as reading:
             chosen, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
-            tokens = reading.spent = sum(_count_tokens(chunk.text) for chunk in chosen)
+            tokens = reading.spent = sum(measure_tokens(chunk.text) for chunk in chosen)
         return ChunkWindow(
             doc_id=arguments.doc_id,
             anchor_chunk_id=arguments.anchor_chunk_id,
@@ -394,7 +391,7 @@ class Reader:
 
     @property
     def _max_tokens(self) -> int:
-        return self._settings.max_text_bytes // BYTES_PER_TOKEN
+        return self._settings.max_text_bytes // CHARACTERS_PER_TOKEN
 
     def _read_part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
         """Return the fields of a `_ReadText`: as much text as fits, from the cursor on."""
@@ -408,7 +405,7 @@ class Reader:
             raise InvalidArguments([Problem("cursor", "is not one that this text gave")])
         return {
             "text": text,
-            "token_estimate": _count_tokens(text),
+            "token_estimate": measure_tokens(text),
             "truncated": not is_whole,
             "next_cursor": None if is_whole else str(start + len(text.encode())),
         }
@@ -498,11 +495,6 @@ def _check_pages(first: int, last: int, pages: set[int]) -> None:
     if not pages.issuperset(range(first, last + 1)):
         held = f"pages {min(pages)} to {max(pages)}" if pages else "no pages"
         raise PageOutside(f"The document has {held}; ask for some of those.")
-
-
-def _count_tokens(text: str) -> int:
-    """Count tokens; endless words, one token each to the tokenizer, cost a model more."""
-    return max(count_tokens(text), len(text) // 10)
 
 
 def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:

@@ -21,7 +21,7 @@ from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Place
 from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.documents.scratch import scratch_file
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import measure_tokens
 from refdesk.engines import base
 from refdesk.engines.base import Passage
 from refdesk.engines.r2r import catalogue
@@ -265,7 +265,7 @@ def _to_chunk(number: int, chunk: PositionedChunk) -> Chunk:
         section=position.section,
         first_page=position.first_page,
         last_page=position.last_page,
-        tokens=count_tokens(text),
+        tokens=measure_tokens(text),
         anchors=position.anchors,
     )
 
