@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import BertWordPieceTokenizer
 
@@ -46,6 +46,8 @@ def test_tokens_are_those_of_the_library(text: str) -> None:
 @given(st.text(st.characters(codec="utf-8", max_codepoint=0x5FF, exclude_categories=("Cs", "Co", "Cn")), max_size=60))
 @example("a_b-c")
 def test_any_text_of_the_common_scripts(text: str) -> None:
+    # In a document, these are plain text, which is the one intended difference.
+    assume(not any(special in text for special in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")))
     assert token_ids(text, ALL) == by_the_library(text)
     assert count_tokens(text) == len(by_the_library(text))
 
