@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from math import ceil
 from typing import Any
 
 import orjson
@@ -15,6 +16,13 @@ Headers = Mapping[bytes, bytes]
 
 JSON = (b"content-type", b"application/json")
 CLOSE = (b"connection", b"close")
+RETRY_SOON = (b"retry-after", b"1")
+"""For overload that passes in a moment."""
+
+
+def build_retry_after(seconds: float) -> tuple[bytes, bytes]:
+    """Return the `Retry-After` header of a delay, which HTTP gives in whole seconds."""
+    return b"retry-after", b"%d" % max(1, ceil(seconds))
 
 
 class Reject(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.inbound.asgi import CLOSE, ClientGone, Receive, Reject
+from refdesk.inbound.asgi import CLOSE, RETRY_SOON, ClientGone, Receive, Reject
 
 
 class BodyReader:
@@ -45,7 +45,7 @@ class BodyReader:
             raise self._build_too_large()
         if self.in_flight > self._max_in_flight:
             detail = "The server is receiving too much at once; try again in a moment"
-            raise Reject(503, {"detail": detail}, (CLOSE, (b"retry-after", b"1")))
+            raise Reject(503, {"detail": detail}, (CLOSE, RETRY_SOON))
 
     def _build_too_large(self) -> Reject:
         return Reject(413, {"detail": f"The body is larger than {self._max_bytes} bytes"}, (CLOSE,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 import orjson
@@ -10,7 +9,7 @@ import orjson
 from refdesk.calls import CONSOLE, Call
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidArguments, Problem, ProtocolError
-from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
+from refdesk.inbound.asgi import JSON, Receive, Reject, Send, build_retry_after, respond, respond_json
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.envelope import parse
@@ -118,7 +117,7 @@ async def respond_error(send: Send, error: Exception, trace_id: str = "") -> Non
     """Send an error outside JSON-RPC, with its HTTP status."""
     log_unexpected(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
-    headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(retry_after))),)
+    headers = () if retry_after is None else (build_retry_after(retry_after),)
     body = orjson.dumps({"error": to_rpc_error(error, trace_id).to_dict()})
     await respond(send, http_status(type(error)), body, JSON, *headers)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, TransportError
-from refdesk.inbound.asgi import CLOSE, JSON, Headers, Receive, Send, respond
+from refdesk.inbound.asgi import CLOSE, JSON, RETRY_SOON, Headers, Receive, Send, respond
 from refdesk.inbound.disconnects import DisconnectMonitor, RequestCancelled
 from refdesk.inbound.envelope import RpcMessage, RpcNotification, RpcRequest, RpcResponse
 from refdesk.inbound.error_mapping import encode_error
@@ -136,7 +136,7 @@ class McpEndpoint:
         try:
             session = self._sessions.create(context.caller)
         except Overloaded as error:
-            await respond(send, 503, encode_error(request.id, error), JSON, (b"retry-after", b"1"))
+            await respond(send, 503, encode_error(request.id, error), JSON, RETRY_SOON)
             return
         answer = await self._dispatcher.answer(request, context, session=session)
         if session.revision is None:
@@ -186,7 +186,7 @@ class McpEndpoint:
             # The grace period is over, but the connection stays open long enough to respond.
             stopping = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
             encoded = encode_error(request.id, stopping)
-            await _finish(channel, send, 503, encoded, JSON, CLOSE, (b"retry-after", b"1"))
+            await _finish(channel, send, 503, encoded, JSON, CLOSE, RETRY_SOON)
         finally:
             if channel is not None:
                 channel.close()

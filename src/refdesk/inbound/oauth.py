@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import ceil
 from typing import Any
 from urllib.parse import urlsplit
 
 from refdesk.calls import Caller
 from refdesk.config import OAuthConfig
 from refdesk.errors import DependencyError, Forbidden, InsufficientScope, Unauthenticated
-from refdesk.inbound.asgi import CLOSE, Reject
+from refdesk.inbound.asgi import CLOSE, Reject, build_retry_after
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
@@ -76,7 +75,7 @@ def build_rejection(
     """Build the response for a failed authentication."""
     body = {"detail": error.detail}
     if isinstance(error, DependencyError):
-        return Reject(503, body, (CLOSE, (b"retry-after", b"%d" % max(1, ceil(error.retry_after or 0)))))
+        return Reject(503, body, (CLOSE, build_retry_after(error.retry_after or 0)))
     status, header = (403 if isinstance(error, Forbidden) else 401), b"Bearer"
     if resource is not None:
         header = _build_challenge(error, resource) if has_credential else resource.challenge()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import IO, Any
 from urllib.parse import parse_qs
 
@@ -11,7 +10,7 @@ from anyio import to_thread
 from refdesk.calls import UPLOAD_METHOD, Call
 from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import Refused, StorageError
-from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
+from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject, build_retry_after
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.error_mapping import http_status
 from refdesk.inbound.request_context import RequestContext
@@ -55,7 +54,7 @@ class Uploads:
         try:
             await self._handle(Call(UPLOAD_METHOD, {}, context.caller, trace_id=context.trace_id))
         except Refused as error:
-            wait = () if error.retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),)
+            wait = () if error.retry_after is None else (build_retry_after(error.retry_after),)
             raise Reject(http_status(type(error)), {"detail": error.detail}, (CLOSE, *wait)) from None
 
 

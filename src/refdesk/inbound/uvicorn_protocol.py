@@ -21,6 +21,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from refdesk.inbound.asgi import RETRY_SOON
 from refdesk.inbound.sender import Sender
 
 # Read phases of a connection. Plain integers, since they are compared several times per request.
@@ -307,7 +308,7 @@ class _LimitedProtocol(HttpToolsProtocol):
             (b"connection", b"close"),
         ]
         if status == 503:
-            headers.append((b"retry-after", b"1"))
+            headers.append(RETRY_SOON)
         return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body
 
 
