@@ -10,6 +10,7 @@ from refdesk.calls import Answer
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.search_results import PassageHit, format_hit, parse_hits
 from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
+from refdesk.tools.documentation import DocumentationHit
 
 
 class Screen(io.StringIO):
@@ -71,8 +72,8 @@ def test_a_passage_is_shown_with_heading_source_and_score() -> None:
 
 def test_both_search_tools_answers_are_understood() -> None:
     metadata = {"source": "pg/a.html", "section": "S", "anchor": "S1", "anchors": ["P", "S1"]}
-    text = {"type": "text", "text": "### P › S\npassage\nSource: pg/a.html\n\n(1 result)"}
-    documentation = Answer({"content": [{**text, "_meta": {"metadata": metadata, "score": 0.5}}]})
+    item = DocumentationHit("P › S", "passage", "pg/a.html", metadata, 0.5, "pg/a.html#c1").to_item()
+    documentation = Answer({"content": [{**item, "text": item["text"] + "\n\n(1 result)"}]})
     hit = {"chunk_id": "pg/a.html#c1", "document_id": "pg/a.html", "text": "passage", "score": 0.5}
     knowledge = Answer({"content": [], "structuredContent": {"results": [{**hit, "metadata": metadata}]}})
     for answer in (documentation, knowledge):

@@ -12,6 +12,7 @@ from refdesk.app import Desk
 from refdesk.calls import Call, Caller, TenantId
 from refdesk.engines.base import IN_PROGRESS, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
+from refdesk.tools.documentation import DocumentationHit
 from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
 
@@ -223,3 +224,16 @@ async def test_another_tenants_document_answers_exactly_as_one_that_does_not_exi
 async def test_an_unknown_tool_is_an_exception_in_the_library(desk: Desk) -> None:
     with pytest.raises(UnknownTool):
         await desk.call("nothing")
+
+
+@pytest.mark.parametrize("passage", ["A rollback takes two minutes.", "Two lines.\nSource: a line of the passage", ""])
+def test_a_hit_is_restored_from_its_content_item(passage: str) -> None:
+    hit = DocumentationHit("Deploy › Roll back", passage, "deploy.md, version 1", {"source": "deploy.md"}, 0.5, "c1")
+    item = hit.to_item()
+    assert item["text"] == f"### Deploy › Roll back\n{passage}\nSource: deploy.md, version 1"
+    item["text"] += "\n\n(1 result, about 20 tokens)"
+    assert DocumentationHit.from_item(item) == hit
+
+
+def test_a_message_is_no_hit() -> None:
+    assert DocumentationHit.from_item({"type": "text", "text": "Nothing matches 'x'."}) is None

@@ -8,6 +8,7 @@ from typing import Any
 
 from refdesk.calls import Answer
 from refdesk.cli.terminal import TerminalStyle, sanitize
+from refdesk.tools.documentation import DocumentationHit
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,12 @@ def parse_hits(answer: Answer) -> list[PassageHit]:
     if answer.structured is not None:
         results = answer.structured["results"]
         return [PassageHit(one["document_id"], one["text"], one["score"], one["metadata"]) for one in results]
-    items = (item for item in answer.result["content"] if "score" in item.get("_meta", ()))
-    return [_parse_text_hit(item["text"], item["_meta"]) for item in items]
-
-
-def _parse_text_hit(text: str, meta: Mapping[str, Any]) -> PassageHit:
-    """Parse a text hit: a heading, the passage, and a source line."""
-    heading, _, rest = text.partition("\n")
-    passage = rest.rpartition("\nSource: ")[0] or rest
-    metadata = meta["metadata"]
-    path = heading.removeprefix("### ") if heading.startswith("### ") else None
-    return PassageHit(metadata["source"], passage, meta["score"], {**metadata, "path": path})
+    found = map(DocumentationHit.from_item, answer.result["content"])
+    return [
+        PassageHit(hit.metadata["source"], hit.text, hit.score, {**hit.metadata, "path": hit.heading})
+        for hit in found
+        if hit is not None and hit.score is not None
+    ]
 
 
 def format_hit(number: int, hit: PassageHit, query: str, style: TerminalStyle) -> str:

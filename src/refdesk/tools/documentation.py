@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -31,6 +32,9 @@ MANUAL_PATH = "docs"
 
 MAX_LISTED_DOCUMENTS = 1000
 """Documents in a set's table of contents: more than fit."""
+
+MIN_PASSAGE_CHARACTERS = 200
+"""Shown of every passage, however small the budget."""
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -256,6 +260,46 @@ class TechdocResources:
         return f"{cls.SCHEME}{entry.id}/{MANUAL_PATH if entry.shared else entry.id}"
 
 
+@dataclass(frozen=True, slots=True)
+class DocumentationHit:
+    """A hit of `search_documentation`: model of a content item, its text and its metadata."""
+
+    heading: str
+    text: str
+    source: str
+    """Document, version and age, for readers. Programs use `metadata`."""
+    metadata: Mapping[str, Any]
+    score: float | None = None
+    """Score and chunk are None for hits of other servers."""
+    chunk_id: str | None = None
+
+    def fit(self, room: int) -> DocumentationHit:
+        """Return the hit with its text cut to about so many characters in total."""
+        room -= len(self.heading) + len(self.source) + _ITEM_FRAME_CHARACTERS
+        return replace(self, text=make_excerpt(self.text, max(room, MIN_PASSAGE_CHARACTERS)))
+
+    def to_item(self) -> dict[str, Any]:
+        """Return the content item. `_meta.passage` is where the passage starts and ends in its text."""
+        head = f"### {self.heading}\n"
+        meta: dict[str, Any] = {"metadata": self.metadata, "passage": [len(head), len(head) + len(self.text)]}
+        if self.chunk_id is not None:
+            meta |= {"score": self.score, "chunk_id": self.chunk_id}
+        return text_content(f"{head}{self.text}\nSource: {self.source}", **meta)
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> DocumentationHit | None:
+        """Return the hit of a content item. None if the item is only a message."""
+        text, meta = item["text"], item.get("_meta", {})
+        if "passage" not in meta:
+            return None
+        start, end = meta["passage"]
+        heading, source = text[len("### ") : start - 1], text[end + len("\nSource: ") :].partition("\n")[0]
+        return cls(heading, text[start:end], source, meta["metadata"], meta.get("score"), meta.get("chunk_id"))
+
+
+_ITEM_FRAME_CHARACTERS = len("### \n\nSource: ")
+
+
 def _add_sources(answer: dict[str, Any], federated: FederatedResults) -> dict[str, Any]:
     """Add the federated sources and their status to the result."""
     if not federated.sources:
@@ -271,43 +315,31 @@ def _build_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str
     for position, hit in enumerate(hits):
         # The remaining budget is shared among the remaining hits, so that a long first one leaves room.
         room = max(left // (len(hits) - position), 1)
-        item = _format_hit(hit, room) if isinstance(hit, Hit) else _format_foreign_hit(hit, room)
+        shown = _describe_hit(hit) if isinstance(hit, Hit) else _describe_foreign_hit(hit)
+        item = shown.fit(room).to_item()
         if items and len(item["text"]) > left:
             break
         items.append(item)
         left -= len(item["text"])
-    return _add_totals(items, omitted=len(hits) - len(items))
-
-
-def _add_totals(items: list[dict[str, Any]], omitted: int) -> dict[str, Any]:
-    """Add the token count and the number of omitted hits, as text and as metadata."""
-    tokens = estimate_tokens(sum(len(item["text"]) for item in items))
+    tokens, omitted = estimate_tokens(sum(len(item["text"]) for item in items)), len(hits) - len(items)
     left_out = f", {omitted} left out (raise max_tokens)" if omitted else ""
     items[-1]["text"] += f"\n\n({len(items)} result{'s' if len(items) > 1 else ''}, about {tokens} tokens{left_out})"
     return {**tool_answer(items), "_meta": {"tokens": tokens, "omitted": omitted}}
 
 
-def _format_hit(hit: Hit, room: int) -> dict[str, Any]:
-    header = f"### {' › '.join(hit.path) or hit.document.title}\n"
-    footer = f"\nSource: {format_provenance(hit.document)}"
-    passage = make_excerpt(hit.text, max(room - len(header) - len(footer), 200))
+def _describe_hit(hit: Hit) -> DocumentationHit:
+    heading, anchors = " › ".join(hit.path) or hit.document.title, [anchor for anchor in hit.anchors if anchor]
     section = hit.path[-1] if hit.path else None
-    location = {
-        "page": hit.page,
-        "section": section,
-        "anchor": hit.anchor or None,
-        "anchors": [a for a in hit.anchors if a],
-    }
+    location = {"page": hit.page, "section": section, "anchor": hit.anchor or None, "anchors": anchors}
     metadata = {**_build_metadata(hit.document), **location}
-    return text_content(f"{header}{passage}{footer}", metadata=metadata, score=hit.score, chunk_id=hit.chunk_id)
+    return DocumentationHit(
+        heading, hit.text, format_provenance(hit.document), metadata, score=hit.score, chunk_id=hit.chunk_id
+    )
 
 
-def _format_foreign_hit(hit: ForeignHit, room: int) -> dict[str, Any]:
-    passage = hit.passage
-    header = f"### {passage.title or passage.url or hit.server}\n"
-    version = f", version {hit.version}" if hit.version else ""
-    footer = f"\nSource: {passage.url or 'no address given'} by {hit.server}{version}, fetched {hit.fetched_at}"
-    text = make_excerpt(passage.text, max(room - len(header) - len(footer), 200))
+def _describe_foreign_hit(hit: ForeignHit) -> DocumentationHit:
+    passage, version = hit.passage, f", version {hit.version}" if hit.version else ""
+    source = f"{passage.url or 'no address given'} by {hit.server}{version}, fetched {hit.fetched_at}"
     metadata = {
         "source": passage.url or hit.server,
         "title": passage.title or None,
@@ -318,7 +350,7 @@ def _format_foreign_hit(hit: ForeignHit, room: int) -> dict[str, Any]:
         "page": None,
         "section": None,
     }
-    return text_content(f"{header}{text}{footer}", metadata=metadata)
+    return DocumentationHit(passage.title or passage.url or hit.server, passage.text, source, metadata)
 
 
 def _build_metadata(info: DocumentInfo) -> dict[str, Any]:
