@@ -119,6 +119,16 @@ def extract_index_terms(text: str) -> list[str]:
     return [term for word in _WORD.findall(text) for term in _expand_word(word)]
 
 
+def split_words(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the words of a text with their terms: the whole word first, then its parts. A bigram counts as a word."""
+    for word in _WORD.findall(text):
+        terms = _expand_word(word)
+        if _SPACELESS_RUN.match(word):
+            yield from ((term, (term,)) for term in terms)
+        elif terms:
+            yield word, terms
+
+
 def match_terms(markdown: str, query_terms: Mapping[str, float]) -> set[str]:
     """Return the query terms that a text contains.
 
