@@ -9,19 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
+from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy, chain
 from refdesk.components import Components, open_components, register_console, register_servers, register_tools
 from refdesk.config import Config, load, require_support
 from refdesk.console.console import Console
 from refdesk.errors import DependencyError
 from refdesk.inbound.access import LOOPBACK_NAMES
 from refdesk.policy.authenticate import Authenticate, open_authentication
-from refdesk.policy.chain import chain
-from refdesk.policy.deadline import Deadline
+from refdesk.policy.call_target import Deadline, ResolveNames
 from refdesk.policy.keys import FILE_NAME
 from refdesk.policy.observe import Observe, RecordSpan
 from refdesk.policy.rate_limit import RateLimit, has_limits
-from refdesk.policy.resolve_names import ResolveNames
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry import Log, Spans, iter_secrets, open_reports, open_spans
 from refdesk.tools.gateway import Gateway

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import getrandbits
 from typing import Any, Literal, NewType, Protocol, get_args
 
@@ -221,7 +222,7 @@ class Call:
     credential: str | None = field(default=None, repr=False)
     """The caller's credential, only for downstream servers that are configured to receive it."""
     tool: ToolEntry | None = field(default=None, compare=False, repr=False)
-    """The tool of `tools/call`, which `policy.resolve_names` looks up once. None if it doesn't exist."""
+    """The tool of `tools/call`, which `policy.call_target` looks up once. None if it doesn't exist."""
 
     @property
     def target(self) -> str:
@@ -260,6 +261,13 @@ class Policy(Protocol):
     """Passes on a call, changes it, answers it or rejects it."""
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer: ...
+
+
+def chain(policies: Sequence[Policy], handler: Handler) -> Handler:
+    """Return a handler that passes a call through every policy, the first one outermost."""
+    for policy in reversed(policies):
+        handler = partial(policy.__call__, proceed=handler)
+    return handler
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from refdesk.answers import open_answers
 from refdesk.cache import Cache, load_cache_secret, open_cache
-from refdesk.calls import CONSOLE, Caller
+from refdesk.calls import CONSOLE, Caller, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
 from refdesk.console.activity import Activity
@@ -39,11 +39,10 @@ from refdesk.engines.embedded.engine import open_embedded
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
 from refdesk.manual import find_manual_index_folder, index_manual
 from refdesk.policy.authenticate import Authenticate
-from refdesk.policy.chain import chain
+from refdesk.policy.call_target import ResolveNames
 from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
-from refdesk.policy.resolve_names import ResolveNames
 from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, Limits, MemoryLimits
@@ -51,7 +50,6 @@ from refdesk.resilience.redis_connection import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
-from refdesk.tools.announcements import ChangePublisher
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import ScopeResolver
 from refdesk.tools.conversion import Conversion
@@ -65,7 +63,7 @@ from refdesk.tools.ingestion import Ingesting
 from refdesk.tools.projects import Projects
 from refdesk.tools.prompts import KnowledgePrompts
 from refdesk.tools.r2r import Knowledge
-from refdesk.tools.r2r_resources import KnowledgeResources
+from refdesk.tools.r2r_resources import ChangePublisher, KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_search import ToolSearch, open_tool_search

@@ -14,10 +14,9 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from refdesk.calls import ANONYMOUS, Answer, Call, Handler, Policy
+from refdesk.calls import ANONYMOUS, Answer, Call, Handler, Policy, chain
 from refdesk.errors import DeadlineExceeded, EngineError, RefdeskError, UnknownTool
-from refdesk.policy.chain import chain
-from refdesk.policy.deadline import Deadline
+from refdesk.policy.call_target import Deadline
 from refdesk.policy.observe import Observe
 from refdesk.telemetry import Lines, Log, Metrics
 

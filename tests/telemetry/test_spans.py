@@ -14,11 +14,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from refdesk.app import open_desk
-from refdesk.calls import Answer, Call, Handler, InputRequired
+from refdesk.calls import Answer, Call, Handler, InputRequired, chain
 from refdesk.config import Config, OpenTelemetryConfig, types
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
 from refdesk.inbound.http_server import open_http
-from refdesk.policy.chain import chain
 from refdesk.policy.observe import RecordSpan
 from refdesk.telemetry import (
     Metrics,

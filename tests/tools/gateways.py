@@ -10,17 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk.calls import ANONYMOUS, SILENT, Answer, Call, Caller, Client, Handler, InputRequired, LogLevel, Policy
+from refdesk.calls import (
+    ANONYMOUS,
+    SILENT,
+    Answer,
+    Call,
+    Caller,
+    Client,
+    Handler,
+    InputRequired,
+    LogLevel,
+    Policy,
+    chain,
+)
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
-from refdesk.policy.chain import chain
-from refdesk.policy.deadline import Deadline
+from refdesk.policy.call_target import Deadline, ResolveNames
 from refdesk.policy.permissions import Permissions, can_reach
-from refdesk.policy.resolve_names import ResolveNames
 from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry

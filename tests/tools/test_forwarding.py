@@ -13,7 +13,7 @@ from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.session import ServerProfile
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
-from refdesk.tools.forwarding import MAX_ROUNDS, Forwarder
+from refdesk.tools.proxied import MAX_ROUNDS, Forwarder
 from tests.tools.gateways import Talker
 
 pytestmark = pytest.mark.anyio

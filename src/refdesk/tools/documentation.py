@@ -16,13 +16,12 @@ from refdesk.config import CacheConfig
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.federation import FederatedResults, Federation, ForeignHit, fuse_rankings
 from refdesk.tools.hits import format_provenance, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments
-from refdesk.tools.not_found import build_document_not_found
-from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage
+from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage, fit_lines, format_document
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
-from refdesk.tools.resource_texts import fit_lines, format_document
 
 TOOLSET = "docs"
 ALL = "all"

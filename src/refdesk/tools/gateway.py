@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, get_args
 from weakref import WeakSet
 
-from refdesk.calls import Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
+import orjson
+
+from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
@@ -21,7 +23,6 @@ from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
 from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
-from refdesk.tools.server_resources import ServerResources
 from refdesk.validation import shortened
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,11 @@ INSTRUCTIONS_CHARACTERS, ALL_INSTRUCTIONS_CHARACTERS = 600, 4000
 
 _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 """From the least to the most severe."""
+
+SERVERS_URI = "refdesk://servers"
+
+SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "resources", "templates", "stale", "held")
+"""Fields useful to callers; processes, restarts and breakers are for administrators."""
 
 Subscription = tuple[str, str, str]
 """A subscription: server, tenant and user."""
@@ -245,3 +251,48 @@ async def _request_best_effort(server: Connection, method: str, params: Mapping[
     except (ServerRefused, DependencyError, Refused) as error:
         fields = {"server": server.name, "method": method, "why": error.detail[:200]}
         logger.warning("gateway.not_done", extra={"fields": fields})
+
+
+class ServerResources:
+    """The resource `refdesk://servers`: status of the servers that the caller may use, to explain missing tools."""
+
+    def __init__(self, fleet: Fleet, reach: Reach) -> None:
+        self._fleet = fleet
+        self._reach = reach
+
+    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
+        if self._list_open_servers(call):
+            yield {
+                "uri": SERVERS_URI,
+                "name": "servers",
+                "title": "Servers behind this desk",
+                "description": "Each server's state, what it offers, and what of it waits for approval.",
+                "mimeType": "application/json",
+            }
+
+    def templates(self) -> Iterable[Mapping[str, Any]]:
+        return ()
+
+    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
+        if uri != SERVERS_URI:
+            return None
+        statuses = self._fleet.describe()
+        servers = [
+            {"server": name, **{key: statuses[name][key] for key in SHOWN_FIELDS if key in statuses[name]}}
+            for name in self._list_open_servers(call)
+        ]
+        return [{"uri": SERVERS_URI, "mimeType": "application/json", "text": orjson.dumps(servers).decode()}]
+
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
+        return []
+
+    def _list_open_servers(self, call: Call) -> list[str]:
+        """Return the servers of which a caller may use anything."""
+        names = {server.name: [""] for server in self._fleet.servers.values()}
+        for offer in self._fleet.tools.values():
+            names.get(offer.connection.name, []).append(offer.original)
+        return [
+            name
+            for name, server in self._fleet.servers.items()
+            if any(self._reach(call.caller, name, item, server.settings.tenants) for item in names[name])
+        ]

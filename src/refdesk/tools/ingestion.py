@@ -34,9 +34,9 @@ from refdesk.engines.base import (
 )
 from refdesk.errors import CannotFetch, DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
+from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
 from refdesk.tools.json_schema import Arguments, Result
-from refdesk.tools.not_found import build_document_not_found
 from refdesk.tools.previews import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.validation import shortened

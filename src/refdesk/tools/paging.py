@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import IO, Annotated
 
 from pydantic import Field
 
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
+from refdesk.engines.base import Document
 from refdesk.errors import InvalidArguments, Problem, ToolFailure
 
 DEFAULT_TOKENS = 1800
@@ -125,3 +127,47 @@ def read_text(file: IO[bytes], max_bytes: int) -> str:
     if len(data) > max_bytes:
         raise ToolFailure(f"The document is larger than {max_bytes >> 20} MB in this form; read it in parts.")
     return data.decode("utf-8", "replace")
+
+
+MAX_BYTES = 20_000
+"""Size of any result unless its caller requests more."""
+
+NOTE_BYTES = 1000
+"""Reserved of that for the note."""
+
+
+def format_document(document: Document) -> str:
+    """Return a document, or its beginning and the call that continues."""
+    id, text = document.info.id, document.text
+    return _truncate(text, lambda end: f"get_document with document_id {id!r} and cursor {encode_cursor(end, text)!r}")
+
+
+def format_section(document_id: str, section_id: str, text: str) -> str:
+    """Return a section, or its beginning and the call that continues."""
+
+    def call(end: int) -> str:
+        cursor = len(text[:end].encode())
+        return f"read_doc_section with doc_id {document_id!r}, section_id {section_id!r} and cursor '{cursor}'"
+
+    return _truncate(text, call)
+
+
+def fit_lines(lines: Iterable[str]) -> list[str]:
+    """Return the first lines, leaving room for a note."""
+    room = MAX_BYTES - NOTE_BYTES
+    fitted = list[str]()
+    for line in lines:
+        room -= len(line.encode()) + 1
+        if room < 0:
+            break
+        fitted.append(line)
+    return fitted
+
+
+def _truncate(text: str, call: Callable[[int], str]) -> str:
+    data = text.encode()
+    if len(data) <= MAX_BYTES:
+        return text
+    head = data[: MAX_BYTES - NOTE_BYTES].decode("utf-8", "ignore")
+    end = find_cut(head, len(head))
+    return f"{text[:end]}\n\n(characters 0–{end} of {len(text)}; go on with {call(end)})"

@@ -1,7 +1,11 @@
-"""Resources of the knowledge base: current project, search history, collections, documents and sections."""
+"""Resources of the knowledge base: current project, search history, collections, documents and sections.
+
+Changes of a tenant's documents are published to clients.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,14 +14,15 @@ from urllib.parse import parse_qs, unquote
 import orjson
 from anyio import to_thread
 
-from refdesk.calls import Call, TenantId
+from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.engines.base import IN_PROGRESS, CollectionInfo, Engine, Listing, Status
+from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, Engine, Listing, PassageSearch, Status
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.paging import format_document, format_section
 from refdesk.tools.projects import Projects
-from refdesk.tools.resource_texts import format_document, format_section
+from refdesk.tools.registry import Registry
 
 SCHEME = "r2r://"
 CONTEXT = f"{SCHEME}current-project/context"
@@ -195,3 +200,34 @@ def _read_section(packed: PackedDocument, section_id: str) -> str | None:
 def _list_section_ids(packed: PackedDocument) -> list[str]:
     with packed:
         return packed.section_ids(MAX_SECTIONS)
+
+
+MAX_TENANTS = 10_000
+"""Tenants whose collections are remembered; after eviction, the next change publishes new lists."""
+
+
+class ChangePublisher:
+    """Engine listener: `engine.listen(ChangePublisher(engine, registry).changed)`."""
+
+    def __init__(self, engine: PassageSearch, registry: Registry) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._collection_ids: OrderedDict[TenantId, tuple[str, ...]] = OrderedDict()
+
+    def changed(self, tenant: TenantId) -> None:
+        """Publish changed lists if the tenant's collections differ, and the project's new state."""
+        ids = tuple(entry.id for entry in self._engine.cached_collections(tenant))
+        # Other tenants are not told; changes of shared collections are announced to all.
+        audience = None if tenant == SHARED else tenant
+        if self._collection_ids.get(tenant) != ids:
+            self._remember(tenant, ids)
+            # Collections are resources, and values of `doc_type` in a tool's schema.
+            self._registry.publish(ListChanged("resources", audience))
+            self._registry.publish(ListChanged("tools", audience))
+        self._registry.publish(ResourceUpdated(CONTEXT, audience))
+
+    def _remember(self, tenant: TenantId, ids: tuple[str, ...]) -> None:
+        self._collection_ids[tenant] = ids
+        self._collection_ids.move_to_end(tenant)
+        if len(self._collection_ids) > MAX_TENANTS:
+            self._collection_ids.popitem(last=False)
