@@ -176,7 +176,7 @@ async def test_a_cursor_that_no_list_gave_is_refused(way: Way) -> None:
     with pytest.raises(Failure) as failure:
         await way("tools/list", {"cursor": "made-up"})
     assert failure.value.code == -32602
-    assert failure.value.data["errors"] == [{"argument": "cursor", "rule": "is not one that this list gave"}]
+    assert failure.value.data["errors"] == [{"argument": "cursor", "rule": "is not a cursor of this list"}]
 
 
 async def test_a_call_without_a_name_is_an_invalid_argument(way: Way) -> None:

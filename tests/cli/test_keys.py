@@ -73,7 +73,7 @@ def test_without_options_a_key_opens_all_for_a_user_of_its_name(run: Run, tmp_pa
         (("make", "x" * 256), "NAME: must be"),
         (("make", "taken"), "there is a key named 'taken' already"),
         (("make", "a", "--role", "raeder"), "did you mean 'reader'?"),
-        (("make", "a", "--role", "boss"), "there are reader, writer, service, admin"),
+        (("make", "a", "--role", "boss"), "known are reader, writer, service, admin"),
         (("make", "a", "--toolset", "dogs"), "did you mean 'docs'?"),
         (("make", "a", "--expires", "soon"), "neither a length such as 90d"),
         (("make", "a", "--expires", "0d"), "has passed"),
@@ -150,7 +150,7 @@ def test_a_broken_file_is_named_and_not_written_over(run: Run, tmp_path: Path) -
     file.parent.mkdir()
     file.write_text("{")
     for arguments in (("make", "a"), ("revoke", "a"), ("list",)):
-        assert f"{file}: cannot be understood" in run(*arguments, code=2)
+        assert f"{file}: is invalid" in run(*arguments, code=2)
     assert file.read_text() == "{"
 
 

@@ -33,7 +33,7 @@ async def test_only_administrators_administer_where_there_are_keys(serve: Serve)
         for action, params in ADMINISTERS.items():
             for key in ("", "k-plain", "k-writer"):
                 message = await get_refusal(server, action, 403, key=key, **params)
-                assert "takes a key with the role 'admin'; `refdesk keys make NAME --role admin` makes one" in message
+                assert "requires the role 'admin'; create a key with `refdesk keys make NAME --role admin`" in message
         assert (await act(server, "me", key="k-admin"))["may_administer"] is True
         assert len((await act(server, "keys", key="k-admin"))["keys"]) == 3
 
@@ -79,12 +79,12 @@ async def test_keys_are_made_listed_and_revoked(serve: Serve) -> None:
         for secret in (key, digest(key).hex(), "k-plain", digest("k-plain").hex()):
             assert secret not in listed.text
         assert await act(server, "revoke_key", key="k-admin", name="ci") == {"revoked": "ci"}
-        assert "of the configuration" in await get_refusal(server, "revoke_key", 400, key="k-admin", name="boss")
+        assert "is configured" in await get_refusal(server, "revoke_key", 400, key="k-admin", name="boss")
         assert "there is no key named 'ci'" in await get_refusal(server, "revoke_key", 400, key="k-admin", name="ci")
         wrong = await act(server, "make_key", 400, key="k-admin", name="x", roles=["boss"])
         [problem] = wrong["error"]["data"]["errors"]
         assert problem["argument"] == "roles"
-        assert "there are reader, writer, service, admin" in problem["rule"]
+        assert "known are reader, writer, service, admin" in problem["rule"]
 
 
 async def test_tenants_are_counted_with_their_keys(serve: Serve) -> None:

@@ -99,7 +99,7 @@ async def test_a_reader_reads_and_changes_nothing(server: RunningServer) -> None
     assert (await act(server, "read", key="k-reader", id=id))["blocks"]
     for action, params in WRITES.items():
         message = await get_refusal(server, action, 403, key="k-reader", **params)
-        assert "the role 'reader' only reads; use a key of a 'writer'" in message
+        assert "the role 'reader' is read-only; use a key with the role 'writer'" in message
 
 
 async def test_a_key_opens_what_its_toolsets_open(server: RunningServer) -> None:
@@ -107,7 +107,7 @@ async def test_a_key_opens_what_its_toolsets_open(server: RunningServer) -> None
         params = {"id": "refdesk/index.md"} if action in ("document", "read") else {}
         assert await act(server, action, key="k-docs", **params)
         message = await get_refusal(server, action, 403, key="k-convert", **params)
-        assert message.startswith("This is of the toolset 'docs' or 'r2r', which is not open to you")
+        assert message.startswith("This belongs to the toolset 'docs' or 'r2r', which your key doesn't grant")
     for action, params in WRITES.items():
         for key in ("k-docs", "k-convert"):
             assert "toolset 'r2r'" in await get_refusal(server, action, 403, key=key, **params)
@@ -116,7 +116,7 @@ async def test_a_key_opens_what_its_toolsets_open(server: RunningServer) -> None
 
 async def test_roles_that_nobody_knows_open_nothing(server: RunningServer) -> None:
     for action in ("me", "metrics", *READS):
-        assert "open nothing here" in await get_refusal(server, action, 403, key="k-wrong")
+        assert "grant nothing" in await get_refusal(server, action, 403, key="k-wrong")
 
 
 async def test_documents_and_collections_are_taken_away(server: RunningServer) -> None:

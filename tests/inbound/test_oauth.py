@@ -107,8 +107,8 @@ async def test_a_wrong_token_is_refused_before_its_body_is_read(serve: Serve, is
     async with serving(serve, issuer) as server:
         for token, said in (
             (issuer.token(exp=1), "The access token has expired"),
-            (issuer.token(aud="https://other.example"), "The access token is not meant for this server"),
-            (issuer.token(iss="https://evil.example"), "The access token is of another issuer"),
+            (issuer.token(aud="https://other.example"), "The access token is for another audience"),
+            (issuer.token(iss="https://evil.example"), "The access token is from another issuer"),
             (issuer.token(SigningKey.make("one")), "The access token is not valid"),
             ("a.b.c", "The access token is not valid"),
         ):

@@ -89,8 +89,8 @@ def test_many_who_write_at_once_lose_nothing(file: KeyFile) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "cannot be understood"),
-        ("[]", "cannot be understood"),
+        ("{", "is invalid"),
+        ("[]", "is invalid"),
         ('{"version": 2, "keys": []}', "version"),
         ('{"keys": [{"name": "a"}]}', "keys.0.sha256"),
         ('{"keys": [], "more": 1}', "more"),
@@ -184,7 +184,7 @@ def test_a_file_that_breaks_while_the_desk_runs_changes_nothing(
         passing.steady += POLL_SECONDS
         assert keys.find(digest(key)) is not None
     (record,) = [record for record in caplog.records if record.name == "refdesk.policy.keys"]
-    assert "cannot be understood" in record.getMessage()
+    assert "is invalid" in record.getMessage()
     file.path.unlink()
     passing.steady += POLL_SECONDS
     assert keys.find(digest(key)) is None

@@ -73,7 +73,7 @@ async def test_an_unknown_tool_is_unknown_to_a_reader_too(desk: Desk) -> None:
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "resources/list", "prompts/list", WINDOW_METHOD])
 async def test_roles_that_nobody_knows_open_nothing(desk: Desk, method: str) -> None:
     caller = replace(ANN, roles=frozenset({"raeder"}))
-    with pytest.raises(Forbidden, match=r"\(raeder\) open nothing here; known are reader"):
+    with pytest.raises(Forbidden, match=r"\(raeder\) grant nothing; known roles are reader"):
         await ask(desk, caller, method, name="search_documentation", arguments={"query": "x"})
 
 
@@ -93,7 +93,7 @@ async def test_what_a_connection_asks_for_narrows_a_key_and_never_widens_it(desk
         await ask(desk, DOCS, "tools/call", {"r2r"}, name="r2r_search", arguments={"query": "x"})
     both = replace(ANN, toolsets=frozenset({"docs", "r2r"}))
     assert await tools(desk, both, {"docs"}) == await tools(desk, DOCS)
-    with pytest.raises(InvalidArguments, match="nonsense not switched on"):
+    with pytest.raises(InvalidArguments, match="nonsense not enabled"):
         await tools(desk, DOCS, {"nonsense"})
 
 

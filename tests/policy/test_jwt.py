@@ -161,10 +161,10 @@ async def test_a_wall_clock_set_back_does_not_prolong_trust(issuer: Authorizatio
         ({"exp": 10**400}, "not a time"),
         ({"nbf": 4_000_000_000}, "not valid yet"),
         ({"nbf": "tomorrow"}, "not a time"),
-        ({"aud": "https://other.example/mcp"}, "not meant for this server"),
-        ({"aud": ["https://other.example/mcp"]}, "not meant for this server"),
-        ({"aud": f"{AUDIENCE}/"}, "not meant for this server"),
-        ({"aud": 7}, "not meant for this server"),
+        ({"aud": "https://other.example/mcp"}, "for another audience"),
+        ({"aud": ["https://other.example/mcp"]}, "for another audience"),
+        ({"aud": f"{AUDIENCE}/"}, "for another audience"),
+        ({"aud": 7}, "for another audience"),
         ({"aud": None}, "'aud'"),
         ({"iss": "https://evil.example"}, "another issuer"),
         ({"iss": ["https://evil.example"]}, "another issuer"),
@@ -220,7 +220,7 @@ async def test_secrets_and_nonsense_among_the_issuers_keys_are_not_used(
 ) -> None:
     secret = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"
     issuer.pages[KEYS] = {"keys": [{"kty": "oct", "k": secret, "kid": "one", "alg": "HS256"}, "nonsense", {"kid": 7}]}
-    with pytest.raises(InvalidToken, match="does not have"):
+    with pytest.raises(InvalidToken, match="unknown key"):
         await door.caller(
             jwt.encode(claims_of(issuer), b"secret-secret-secret-secret-secret", "HS256", headers={"kid": "one"})
         )
@@ -237,7 +237,7 @@ async def test_a_key_for_another_use_or_algorithm_does_not_verify(issuer: Author
     for change in ({"use": "enc"}, {"alg": "ES384"}, {"crv": "P-521"}, {"kty": "RSA"}, {"x": "!"}, {"kid": ["one"]}):
         async with door_to(issuer) as door:
             issuer.pages[KEYS] = {"keys": [issuer.keys[0].jwk() | change]}
-            with pytest.raises(InvalidToken, match="does not have"):
+            with pytest.raises(InvalidToken, match="unknown key"):
                 await door.caller(issuer.token())
 
 
@@ -254,7 +254,7 @@ async def test_a_token_without_a_key_id_is_taken_where_there_is_one_key_only(iss
         assert (await door.caller(nameless)).user == "ann"
     issuer.keys.append(SigningKey.make("two"))
     async with door_to(issuer) as door:
-        with pytest.raises(InvalidToken, match="does not have"):
+        with pytest.raises(InvalidToken, match="unknown key"):
             await door.caller(nameless)
 
 
@@ -321,7 +321,7 @@ async def test_what_a_withdrawn_key_has_signed_is_not_trusted_any_longer(
     door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
     await door.caller(issuer.token())
     assert not door.trusts(old)
-    with pytest.raises(InvalidToken, match="does not have"):
+    with pytest.raises(InvalidToken, match="unknown key"):
         await door.caller(old)
 
 
@@ -347,7 +347,7 @@ async def test_after_a_long_silence_the_first_call_waits_for_the_keys_of_today(
     await door.caller(old)
     issuer.keys = [SigningKey.make("two")]
     door.time.pass_(STALE_SECONDS + 1)
-    with pytest.raises(InvalidToken, match="does not have"):
+    with pytest.raises(InvalidToken, match="unknown key"):
         await door.caller(old)
     assert await door.caller(issuer.token(exp=far))
 
@@ -360,7 +360,7 @@ async def test_a_flood_of_made_up_key_ids_asks_the_issuer_once_in_a_while(
     for rounds in (1, 2, 3):
         door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
         for number in range(200):
-            with pytest.raises(InvalidToken, match="does not have"):
+            with pytest.raises(InvalidToken, match="unknown key"):
                 await door.caller(issuer.token(SigningKey(f"made-up {number}", "ES256", issuer.keys[0].private)))
         assert issuer.asked[KEYS] == 1 + rounds
     assert door.trusts(good) or await door.caller(good)
@@ -441,12 +441,12 @@ Breaks = Callable[[AuthorizationServer], dict[str, Any]]
 @pytest.mark.parametrize(
     ("pages", "said"),
     [
-        (lambda issuer: {METADATA: 404, OPENID: 404}, "nowhere to be found"),
+        (lambda issuer: {METADATA: 404, OPENID: 404}, "was not found"),
         (lambda issuer: {METADATA: issuer.metadata() | {"issuer": "https://evil.example"}}, "another issuer"),
-        (lambda issuer: {METADATA: {"issuer": issuer.url}}, "where its keys are"),
-        (lambda issuer: {METADATA: issuer.metadata() | {"jwks_uri": "file:///etc/passwd"}}, "where its keys are"),
+        (lambda issuer: {METADATA: {"issuer": issuer.url}}, "no usable jwks_uri"),
+        (lambda issuer: {METADATA: issuer.metadata() | {"jwks_uri": "file:///etc/passwd"}}, "no usable jwks_uri"),
         (lambda issuer: {METADATA: issuer.metadata() | {"jwks_uri": "http://["}}, "does not answer"),
-        (lambda issuer: {METADATA: issuer.metadata() | {"jwks_uri": 7}}, "where its keys are"),
+        (lambda issuer: {METADATA: issuer.metadata() | {"jwks_uri": 7}}, "no usable jwks_uri"),
         (lambda issuer: {KEYS: 500}, "status 500"),
         (lambda issuer: {KEYS: 302}, "status 302"),
         (lambda issuer: {KEYS: b"{"}, "not a JSON object"),

@@ -59,14 +59,14 @@ def test_what_is_listed_gives_no_key_away(ring: KeyRing) -> None:
     [
         ({"name": " "}, "name", "is required"),
         ({"name": "x" * 256}, "name", "at most 255"),
-        ({"name": "a\nb"}, "name", "can be shown"),
-        ({"name": "fixed"}, "name", "a key of the configuration"),
+        ({"name": "a\nb"}, "name", "printable"),
+        ({"name": "fixed"}, "name", "the configuration has a key"),
         (
             {"name": "a", "roles": ["raeder"]},
             "roles",
-            "did you mean 'reader'? there are reader, writer, service, admin",
+            "did you mean 'reader'? known are reader, writer, service, admin",
         ),
-        ({"name": "a", "toolsets": ["nothing"]}, "toolsets", "there are "),
+        ({"name": "a", "toolsets": ["nothing"]}, "toolsets", "known are "),
         ({"name": "a", "servers": [""]}, "servers", "is required"),
         ({"name": "a", "servers": ["x"] * 101}, "servers", "at most 100"),
         ({"name": "a", "expires": "soon"}, "expires", "neither a length such as 90d"),
@@ -86,7 +86,7 @@ def test_what_is_wrong_is_named(ring: KeyRing, given: dict[str, Any], argument: 
 def test_a_key_is_revoked_by_its_name_and_one_of_the_configuration_is_not(ring: KeyRing) -> None:
     ring.make("ci")
     assert ring.revoke("ci") == "ci"
-    with pytest.raises(InvalidArguments, match="is a key of the configuration; take it out there"):
+    with pytest.raises(InvalidArguments, match="is configured; remove it from the configuration"):
         ring.revoke("fixed")
     with pytest.raises(InvalidArguments, match="there is no key named 'ci'"):
         ring.revoke("ci")

@@ -86,7 +86,7 @@ async def test_a_refusal_says_what_the_limit_is_and_when_to_come_back() -> None:
     clock.time += 5
     with pytest.raises(RateLimited) as refused:
         await handle(call())
-    assert refused.value.detail == "At most 3 calls a minute are yours; try again in 15 s."
+    assert refused.value.detail == "Rate limit reached: 3 calls per minute. Try again in 15 s."
     assert refused.value.data == {
         "type": "RateLimited", "detail": refused.value.detail, "retryable": True, "retry_after": 15.0,
     }  # fmt: skip
@@ -96,7 +96,7 @@ async def test_a_refusal_says_what_the_limit_is_and_when_to_come_back() -> None:
 async def test_all_callers_share_what_there_is_in_all() -> None:
     handle = make_limited_handler(Clock(), total_calls=5)
     assert sum([await let_in(handle, call(caller(str(number))), 2) for number in range(5)]) == 5
-    with pytest.raises(RateLimited, match="at most 5 calls a minute in all"):
+    with pytest.raises(RateLimited, match="of the server reached: 5 calls per minute"):
         await handle(call(caller("late")))
 
 
@@ -105,7 +105,7 @@ async def test_one_callers_flood_does_not_use_up_what_all_share() -> None:
     assert await let_in(handle, call(caller("flood")), 1000) == 2
     assert await let_in(handle, call(caller("anna")), 10) == 2
     assert await let_in(handle, call(caller("bert")), 10) == 1
-    with pytest.raises(RateLimited, match="in all"):
+    with pytest.raises(RateLimited, match="of the server"):
         await handle(call(caller("bert")))
 
 
@@ -113,7 +113,7 @@ async def test_tokens_are_taken_off_once_they_are_returned() -> None:
     clock = Clock()
     handle = make_limited_handler(clock, saying("word " * 600), tokens=1000)
     assert await let_in(handle, call(), 10) == 2
-    with pytest.raises(RateLimited, match="1000 tokens a minute") as refused:
+    with pytest.raises(RateLimited, match="1000 tokens per minute") as refused:
         await handle(call())
     assert refused.value.retry_after == pytest.approx((200 + 1) * 60 / 1000, abs=0.001)
 

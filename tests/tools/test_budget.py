@@ -37,7 +37,7 @@ async def test_so_many_calls_a_minute_and_then_a_time_to_come_back() -> None:
     await read(rate)
     clock.time += 20
     await read(rate)
-    with pytest.raises(RateLimited, match="2 calls and 1000 tokens a minute") as refused:
+    with pytest.raises(RateLimited, match="2 calls and 1000 tokens per minute") as refused:
         await read(rate)
     assert refused.value.retry_after == 10
     clock.time += 10
@@ -96,7 +96,7 @@ async def test_a_tenant_that_reads_too_many_documents_waits_and_nobody_else_does
         await read(rate, document=str(number))
     with pytest.raises(RateLimited, match="Too many documents"):
         await read(rate, document="one more")
-    with pytest.raises(RateLimited, match="This document"):
+    with pytest.raises(RateLimited, match="of this document"):
         await read(rate, document="0")
     await read(rate, tenant="another")
     clock.time += 61

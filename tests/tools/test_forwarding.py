@@ -72,7 +72,7 @@ async def test_a_server_that_asks_without_end_is_given_up() -> None:
 async def test_a_server_that_asks_for_nothing_in_particular_is_not_understood(requests: Any) -> None:
     server = Server(always({"resultType": "input_required", "inputRequests": requests}), "2026-07-28")
     for client in (Talker(ELICIT), Talker(ELICIT, uses_input_required=True)):
-        with pytest.raises(ServerTalksNonsense, match="without saying what"):
+        with pytest.raises(ServerTalksNonsense, match="without saying which"):
             await forward_call(Forwarder(), server, client)
 
 

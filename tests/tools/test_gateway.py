@@ -177,9 +177,9 @@ async def test_a_tool_that_comes_or_goes_is_one_change_of_the_list(own_desk: Des
 async def test_what_was_taken_away_is_not_called_even_before_the_lists_say_so(own_desk: Desk) -> None:
     tool, prompt = own_desk.registry.tools["talk__echo"], own_desk.registry.prompts["talk__greet"]
     await own_desk.fleet.apply({})
-    with pytest.raises(UnknownTool, match="'talk__echo' is no longer there"):
+    with pytest.raises(UnknownTool, match="'talk__echo' no longer exists"):
         await tool({}, Call("tools/call", {"name": "talk__echo"}))
-    with pytest.raises(UnknownPrompt, match="'talk__greet' is no longer there"):
+    with pytest.raises(UnknownPrompt, match="'talk__greet' no longer exists"):
         await prompt.get({}, Call("prompts/get", {"name": "talk__greet"}))
 
 

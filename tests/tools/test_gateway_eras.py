@@ -101,7 +101,7 @@ async def test_the_state_of_one_server_is_never_given_to_another(desk: Desk) -> 
         await desk.call("new__elicit", client=newest())
     assert asked.value.state is not None
     forged = asked.value.state.replace("new", "other")
-    with pytest.raises(InvalidCall, match="not one that this call was given"):
+    with pytest.raises(InvalidCall, match="doesn't belong to this call"):
         await desk.call("new__elicit", client=newest(), inputResponses={}, requestState=forged)
 
 

@@ -149,7 +149,7 @@ async def test_toolsets_narrow_what_is_of_servers_as_well(desk: Desk) -> None:
     assert "talk://document/1" not in await desk.names("resources", ACME, toolsets=frozenset({"docs"}))
     with pytest.raises(UnknownResource):
         await desk.ask("resources/read", **reading, toolsets=frozenset({"docs"}))
-    with pytest.raises(InvalidArguments, match="not switched on"):
+    with pytest.raises(InvalidArguments, match="not enabled"):
         await desk.call("open__echo", toolsets=frozenset({"made-up"}))
 
 

@@ -182,7 +182,7 @@ async def test_a_broken_file_is_told_of_and_never_written_over(tmp_path: Path) -
             ("r2r_search", {"query": "zebras"}),
             ("r2r_ingest_document", {"text": "x", "title": "x"}),
         ):
-            with pytest.raises(EngineError, match=r"projects\.json cannot be understood"):
+            with pytest.raises(EngineError, match=r"projects\.json is invalid"):
                 await desk.call(tool, arguments, caller=ANN)
         assert file.read_text() == '{"acme": {"savanna": '
         assert (await ask(desk, "r2r_search", ANN, query="zebras", collection_id="all"))["collection_id"] == "all"

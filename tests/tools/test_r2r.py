@@ -355,7 +355,7 @@ async def test_in_a_batch_the_good_ones_go_on_and_the_others_are_told_of(
     assert len(taken["failures"]) == 2
     assert "three.md" in taken["failures"][0]
     told = await failure(desk, "r2r_ingest_document", bob, file_path=["three.md", "four.md"])
-    assert told.startswith("None of the 2 files can be taken on.")
+    assert told.startswith("None of the 2 files can be ingested.")
 
 
 async def test_a_folder_is_brought_in_and_kept_in_step(desk: Desk, project: Path, bob: Caller) -> None:
@@ -505,7 +505,7 @@ async def test_a_url_that_could_never_be_fetched_is_refused_at_once(desk: Desk, 
 
 async def test_the_manual_takes_no_documents(desk: Desk, bob: Caller) -> None:
     told = await failure(desk, "r2r_ingest_document", bob, text="x", title="x", collection_id="refdesk")
-    assert "comes with Refdesk" in told
+    assert "is built in" in told
 
 
 async def test_a_document_that_fails_says_why(desk: Desk, project: Path, bob: Caller) -> None:

@@ -84,7 +84,7 @@ async def test_pages_are_read_some_at_a_time(shared_desk: Desk) -> None:
     with pytest.raises(InvalidArguments, match="must not be before"):
         await shared_desk.call("read_doc_pages", {"doc_id": doc_id, "page_start": 2, "page_end": 1})
     said = await failure(shared_desk, "read_doc_pages", doc_id=doc_id, page_start=900, page_end=901)
-    assert said == f"The document has pages 1 to {metadata['pages']}; ask for some of those."
+    assert said == f"The document has pages 1 to {metadata['pages']}; choose some of them."
 
 
 async def test_slides_are_read_as_pages(shared_desk: Desk) -> None:

@@ -206,5 +206,5 @@ def _is_duplicate(stems: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def _build_too_long(hit: int) -> WrittenAnswer:
-    text = f"The passage that answers this is longer than max_tokens allows: read it, or ask with more. [{hit + 1}]"
+    text = f"The passage that answers this exceeds max_tokens. Read it, or ask with a larger limit. [{hit + 1}]"
     return WrittenAnswer(text, (hit,), EXTRACTIVE, found=True)

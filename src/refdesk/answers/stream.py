@@ -54,7 +54,7 @@ class ChatCompletion:
         """End the stream; raise if it is incomplete."""
         self._feed_line(self._rest)
         if not self.is_done and self.finish_reason is None:
-            raise MalformedCompletion("its answer broke off before the end")
+            raise MalformedCompletion("its answer ended early")
 
     def feed_body(self, body: bytes) -> None:
         """Parse a whole body, from an endpoint that does not stream."""
@@ -93,7 +93,7 @@ def _parse_event(data: bytes) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as error:
         raise MalformedCompletion("its answer is not JSON") from error
     if not isinstance(event, Mapping):
-        raise MalformedCompletion("its answer is no chat completion")
+        raise MalformedCompletion("its answer is not a chat completion")
     return event
 
 

@@ -88,7 +88,7 @@ class JwksCache:
         found = self._keys.get(id)
         if found is None and self._failure is not None:
             wait = max(0.0, self._tried_at + MIN_FETCH_INTERVAL_SECONDS - self._now())
-            raise IssuerAway(f"Access tokens cannot be checked now: {self._failure}", retry_after=wait)
+            raise IssuerAway(f"Access tokens can't be verified at the moment: {self._failure}", retry_after=wait)
         return found
 
     def describe(self) -> dict[str, str]:
@@ -133,7 +133,7 @@ class JwksCache:
             self._jwks, self._keys = jwks, _parse_keys(jwks)
             self.generation += 1
         if self._failure is not None:
-            logger.warning("the issuer of access tokens is back")
+            logger.warning("the token issuer is available again")
         self._failure, self._fetched_at = None, self._now()
 
     def _record_failure(self, error: Exception) -> None:
@@ -159,15 +159,15 @@ class JwksCache:
             except _Unusable:
                 continue
             return self._read_jwks_uri(metadata)
-        raise _Unusable("metadata is nowhere to be found")
+        raise _Unusable("metadata was not found")
 
     def _read_jwks_uri(self, metadata: Mapping[str, Any]) -> str:
         if not is_same_issuer(metadata.get("issuer"), self._issuer):
-            raise _Unusable("metadata is that of another issuer")
+            raise _Unusable("metadata belongs to another issuer")
         url = metadata.get("jwks_uri")
         schemes = ("https",) if self._issuer.startswith("https:") else ("https", "http")
         if not isinstance(url, str) or httpx2.URL(url).scheme not in schemes:
-            raise _Unusable("metadata does not say where its keys are")
+            raise _Unusable("metadata has no usable jwks_uri")
         return url
 
     async def _get(self, url: str) -> Mapping[str, Any]:

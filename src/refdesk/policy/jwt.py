@@ -103,7 +103,7 @@ class TokenVerifier:
         """Return the caller of a token. Raises if it's invalid, lacks a scope, or can't be verified now."""
         key = await self.issuer.get_key(_read_key_id(token))
         if key is None:
-            raise InvalidToken("The access token is signed with a key that its issuer does not have")
+            raise InvalidToken("The access token is signed with an unknown key")
         claims = self._decode(token, key)
         expires = self._check_times(claims)
         caller = self._build_caller(claims)
@@ -127,9 +127,9 @@ class TokenVerifier:
                 options=_CHECKS,
             )
         except jwt.InvalidAudienceError:
-            raise InvalidToken("The access token is not meant for this server") from None
+            raise InvalidToken("The access token is for another audience") from None
         except jwt.InvalidIssuerError:
-            raise InvalidToken("The access token is of another issuer") from None
+            raise InvalidToken("The access token is from another issuer") from None
         except jwt.MissingRequiredClaimError as error:
             raise InvalidToken(f"The access token has no claim {error.claim!r}") from None
         except (jwt.PyJWTError, RecursionError):
@@ -157,7 +157,7 @@ class TokenVerifier:
             given = " or ".join(settings.scope_roles)
             # Any of these scopes would do. The first one configured is the best guess.
             scopes_needed = (*settings.required_scopes, next(iter(settings.scope_roles)))
-            raise InsufficientScope(f"The access token needs a scope that gives a role: {given}", scopes_needed)
+            raise InsufficientScope(f"The access token needs a scope that grants a role: {given}", scopes_needed)
         tenant = _read_name(claims, settings.tenant_claim) if settings.tenant_claim else DEFAULT_TENANT
         user = UserId(_read_name(claims, settings.user_claim))
         return TokenCaller(user, TenantId(tenant), roles, authenticated=True, scopes=scopes)

@@ -73,7 +73,7 @@ class KeyRing:
         """
         name, key, now = _validate_name("name", name), new_key(), self._now()
         if any(name == other.name for other in self._configured):
-            rule = f"a key of the configuration is named {name!r}; choose another name"
+            rule = f"the configuration has a key named {name!r}; choose another name"
             raise InvalidArguments([Problem("name", rule)])
         stored = StoredKey(
             name=name,
@@ -96,7 +96,7 @@ class KeyRing:
         """Remove a key from the file. Keys of the configuration can't be revoked here."""
         is_configured = any(name == other.name for other in self._configured)
         if is_configured and all(name != stored.name for stored in self._file.read()):
-            rule = f"{name!r} is a key of the configuration; take it out there and start the server anew"
+            rule = f"{name!r} is configured; remove it from the configuration and restart the server"
             raise InvalidArguments([Problem("name", rule)])
         removed = self._file.remove(name)
         self._changed()
@@ -132,7 +132,7 @@ def _validate_name(argument: str, value: str) -> str:
     if not value.strip():
         raise NotAKey(argument, "is required")
     if len(value) > MAX_NAME_LENGTH or not value.isprintable():
-        raise NotAKey(argument, f"must be at most {MAX_NAME_LENGTH} characters that can be shown")
+        raise NotAKey(argument, f"must be at most {MAX_NAME_LENGTH} printable characters")
     return value.strip()
 
 
@@ -149,7 +149,7 @@ def _validate_choices(argument: str, given: Iterable[str], known: Sequence[str])
         if word not in known:
             nearest = nearest_name(word, known)
             hint = f"did you mean {nearest!r}? " if nearest else ""
-            rule = f"{shortened(word)!r} is not known; {hint}there are {', '.join(known)}"
+            rule = f"{shortened(word)!r} is unknown; {hint}known are {', '.join(known)}"
             raise NotAKey(argument, rule)
     return words
 

@@ -106,7 +106,7 @@ class KeyFile:
         except ValidationError as error:
             where = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, where["loc"])) or "the whole"
-            raise ConfigError([f"{self.path}: cannot be understood ({place}: {where['msg']}); mend it"]) from None
+            raise ConfigError([f"{self.path}: is invalid ({place}: {where['msg']}); fix it"]) from None
 
     def add(self, key: StoredKey) -> None:
         """Add a key. Names are unique."""
@@ -205,7 +205,7 @@ class Keys:
                 self._active = self._merge_keys(self._file.read())
                 self._is_in_use = True
         except (OSError, ConfigError) as error:
-            logger.error("the keys are as they were: %s", error)
+            logger.error("the API keys were not reloaded: %s", error)
 
     def _merge_keys(self, stored: Iterable[StoredKey]) -> dict[bytes, _ActiveKey]:
         keys = {

@@ -212,30 +212,30 @@ class Permissions:
     def _explain_denial(self, caller: Caller, rule: ConsoleRule) -> str | None:
         """Return why a caller may not call a method and how to fix it, or None if it may."""
         if rule.administers and not can_administer(caller) and (caller.proxied or not self._trusts_all_callers()):
-            return f"This takes a key with the role {ADMIN!r}; `refdesk keys make NAME --role {ADMIN}` makes one"
+            return f"This requires the role {ADMIN!r}; create a key with `refdesk keys make NAME --role {ADMIN}`"
         if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
             named = " or ".join(map(repr, rule.toolsets))
-            return f"This is of the toolset {named}, which is not open to you; ask for a key that opens it"
+            return f"This belongs to the toolset {named}, which your key doesn't grant; ask for a key that does"
         if rule.writes and can_only_read(caller):
-            return f"This changes what is kept here, and the role {READER!r} only reads; use a key of a {WRITER!r}"
+            return f"This changes data, and the role {READER!r} is read-only; use a key with the role {WRITER!r}"
         return None
 
     def _check_roles(self, call: Call) -> None:
         if _KNOWN_ROLES.isdisjoint(call.caller.roles):
             roles = shortened(", ".join(sorted(call.caller.roles)))
-            raise Forbidden(f"The roles of this caller ({roles}) open nothing here; known are {', '.join(ROLES)}")
+            raise Forbidden(f"The roles of this caller ({roles}) grant nothing; known roles are {', '.join(ROLES)}")
         if _is_beyond_role(call.caller, call.tool):
-            raise Forbidden(f"{call.target} changes what is kept here, and the role {READER!r} only reads")
+            raise Forbidden(f"{call.target} changes data, and the role {READER!r} is read-only")
 
     def _restrict_toolsets(self, call: Call, own: frozenset[str]) -> Call:
         """Restrict the call's toolsets to those of the caller's key. Unknown ones are kept, to be reported later."""
         toolsets = _METHOD_TOOLSETS.get(call.method)
         if toolsets is not None and own.isdisjoint(toolsets):
             named = " or ".join(map(repr, toolsets))
-            raise Forbidden(f"This is of the toolset {named}, which this key does not open")
+            raise Forbidden(f"This belongs to the toolset {named}, which this key doesn't grant")
         uri = _get_resource(call)
         if uri is not None and self._is_of_another_toolset(uri, own):
-            raise UnknownResource(f"No resource {shortened(uri)!r}; resources/list says what there is", shortened(uri))
+            raise UnknownResource(f"No resource {shortened(uri)!r}; see resources/list", shortened(uri))
         requested = self._enabled if call.toolsets is None else call.toolsets
         return replace(call, toolsets=requested - (self._enabled - own))
 

@@ -127,8 +127,8 @@ def _get_kind(refusal: Refusal) -> str:
 def _format_refusal(refusal: Refusal) -> str:
     charge = refusal.charge
     if charge is None:
-        return f"Too many callers at once; try again in {refusal.retry_after:g} s."
+        return f"Too many callers at once. Try again in {refusal.retry_after:g} s."
     maximum = charge.limit.units
     if charge.key == ALL_CALLERS:
-        return f"This server answers at most {maximum} calls a minute in all; try again in {refusal.retry_after:g} s."
-    return f"At most {maximum} {charge.key[-1]} a minute are yours; try again in {refusal.retry_after:g} s."
+        return f"Rate limit of the server reached: {maximum} calls per minute. Try again in {refusal.retry_after:g} s."
+    return f"Rate limit reached: {maximum} {charge.key[-1]} per minute. Try again in {refusal.retry_after:g} s."

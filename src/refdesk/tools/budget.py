@@ -47,10 +47,10 @@ class DocumentRateLimiter:
     def _format_refusal(self, refusal: Refusal) -> str:
         delay = f"{refusal.retry_after:g} s"
         if refusal.charge is None:
-            return f"Too many documents are being read at once; try again in {delay}."
+            return f"Too many documents are being read at once. Try again in {delay}."
         return (
-            f"This document is read too often or too much (at most {self._calls.units} calls and "
-            f"{self._tokens.units} tokens a minute); wait {delay}, or read another."
+            f"Rate limit of this document reached: {self._calls.units} calls and {self._tokens.units} tokens per "
+            f"minute. Try again in {delay}, or read another document."
         )
 
 
@@ -77,7 +77,7 @@ class Blocklist:
         try:
             return self.screen(text)
         except TextBlocked:
-            return "(not shown: it holds a word that this desk does not hand out)"
+            return "(hidden: it contains a blocked word)"
 
     def screen(self, text: str) -> str:
         """Return the text, redacted if so configured; raise TextBlocked if it is blocked."""
@@ -90,7 +90,7 @@ class Blocklist:
                 return text
         # Look-alikes (full-width letters, invisible characters) cannot be redacted exactly.
         if self._pattern.search(_fold(text)):
-            raise TextBlocked("This text holds a word that this desk does not hand out; read another part.")
+            raise TextBlocked("This text contains a blocked word. Read another part.")
         return text
 
 

@@ -17,14 +17,14 @@ class NotOffered(RefdeskError):
     code = METHOD_NOT_FOUND
 
     def __init__(self, method: str) -> None:
-        super().__init__(f"The client of this call does not offer {method[:100]}")
+        super().__init__(f"The client of this call doesn't support {method[:100]}")
 
 
 class Declined(RefdeskError):
     """The client's error response to a server's request."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
-        super().__init__(str(error.get("message") or "The client gave no usable answer"))
+        super().__init__(str(error.get("message") or "The client's response is invalid"))
         code = error.get("code")
         if isinstance(code, int):
             self.code = code

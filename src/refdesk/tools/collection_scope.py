@@ -89,7 +89,7 @@ class ScopeResolver:
                 raise
             return await self._engine.create_collection(tenant, name)
         if found.shared:
-            raise CollectionClosed(f"{found.id!r} comes with Refdesk and takes no documents; name another collection.")
+            raise CollectionClosed(f"{found.id!r} is built in and read-only. Name another collection.")
         return found
 
     async def find(self, tenant: TenantId, name: str) -> CollectionInfo:
@@ -111,5 +111,5 @@ def _find_by_name(infos: Sequence[CollectionInfo], name: str) -> CollectionInfo 
 
 def _format_not_found(name: str, infos: Sequence[CollectionInfo]) -> str:
     nearest = nearest_name(name.casefold(), [info.id for info in infos])
-    hint = f"Did you mean {nearest!r}?" if nearest else "r2r_list_collections says what there is."
+    hint = f"Did you mean {nearest!r}?" if nearest else "r2r_list_collections lists them."
     return f"There is no collection {shortened(name)!r}. {hint}"

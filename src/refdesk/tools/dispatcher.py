@@ -191,7 +191,7 @@ class Dispatcher:
                 if result is not None:
                     return result
         uri = shortened(uri)
-        detail = f"No resource {uri!r}; resources/list and resources/templates/list say what there is"
+        detail = f"No resource {uri!r}; see resources/list and resources/templates/list"
         raise UnknownResource(detail, uri)
 
     def _list_prompts(self, call: Call) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Dispatcher:
             if result is not None:
                 return result
         template = shortened(template)
-        detail = f"No resource template {template!r}; resources/templates/list says what there is"
+        detail = f"No resource template {template!r}; see resources/templates/list"
         raise UnknownResource(detail, template)
 
     def _require_prompt(self, name: str, call: Call) -> PromptEntry:
@@ -249,8 +249,8 @@ class Dispatcher:
             return self._toolsets
         unknown = sorted(call.toolsets - self._toolsets)
         if unknown:
-            switched_on = ", ".join(sorted(self._toolsets))
-            raise InvalidArguments([Problem("toolsets", f"{', '.join(unknown)} not switched on; on are {switched_on}")])
+            enabled = ", ".join(sorted(self._toolsets))
+            raise InvalidArguments([Problem("toolsets", f"{', '.join(unknown)} not enabled; enabled are {enabled}")])
         return call.toolsets
 
     def _paginate(self, call: Call, name: str, entries: Sequence[Entry]) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def _decode_cursor(cursor: object, name: str) -> int:
             return int(start)
     except (binascii.Error, UnicodeError, ValueError):
         pass  # reported below with the other invalid cursors
-    raise InvalidArguments([Problem("cursor", "is not one that this list gave")])
+    raise InvalidArguments([Problem("cursor", "is not a cursor of this list")])
 
 
 def _get_context_arguments(call: Call) -> Mapping[str, str]:
@@ -302,5 +302,5 @@ def _require_mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _format_unknown(kind: str, name: str, known: Sequence[str]) -> str:
     nearest = nearest_name(name, known[:MAX_SUGGESTION_CANDIDATES])
-    hint = f"did you mean {nearest!r}?" if nearest else f"{kind}s/list says what there is"
+    hint = f"did you mean {nearest!r}?" if nearest else f"see {kind}s/list"
     return f"Unknown {kind} {shortened(name)!r}; {hint}"

@@ -173,7 +173,7 @@ class Documentation:
         tenant = call.caller.tenant
         document = await self._engine.read(tenant, arguments.document_id)
         if document is None:
-            hint = "search_documentation finds documents by what they say."
+            hint = "search_documentation finds documents by content."
             raise await build_document_not_found(self._engine, tenant, arguments.document_id, hint)
         page = TextPage.of(document.text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
         return _format_page(document, page)
@@ -184,7 +184,7 @@ class Documentation:
             f"Answer this question from the documentation: {arguments['question']}\n\n"
             f'Call search_documentation (doc_type "{doc_type}") and read on with get_document where a passage is cut. '
             "Use only what you find there, name the source after each statement, and say so plainly when the "
-            "documentation does not hold the answer."
+            "documentation does not contain the answer."
         )
         return {"messages": [{"role": "user", "content": text_content(text)}]}
 
@@ -338,7 +338,7 @@ def _describe_hit(hit: Hit) -> DocumentationHit:
 
 def _describe_foreign_hit(hit: ForeignHit) -> DocumentationHit:
     passage, version = hit.passage, f", version {hit.version}" if hit.version else ""
-    source = f"{passage.url or 'no address given'} by {hit.server}{version}, fetched {hit.fetched_at}"
+    source = f"{passage.url or 'no URL'} by {hit.server}{version}, fetched {hit.fetched_at}"
     metadata = {
         "source": passage.url or hit.server,
         "title": passage.title or None,

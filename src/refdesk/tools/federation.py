@@ -140,7 +140,7 @@ class Federation:
 
     async def _call_search_tool(self, server: Connection, docs: DocsSource, query: str, call: Call) -> dict[str, Any]:
         if f"{server.name}:{docs.tool}" in self._fleet.held:
-            raise ServerLacks(f"its tool {docs.tool} has changed and waits for `refdesk servers approve {server.name}`")
+            raise ServerLacks(f"its tool {docs.tool} has changed; `refdesk servers approve {server.name}` approves it")
         params = {"name": docs.tool, "arguments": {**docs.arguments, docs.argument: query}}
         seconds = docs.timeout_seconds
         result = await server.request(

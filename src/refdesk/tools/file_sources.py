@@ -108,7 +108,7 @@ class Sources:
     async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
         """Search the open folders, then also the client's roots."""
         if not self._settings.local_files:
-            raise CannotOpen("Files on this desk's machine are not open to tools; send the bytes or a URL.")
+            raise CannotOpen("Tools can't open files on the server's machine. Send the bytes or a URL.")
         try:
             return await to_thread.run_sync(find, ())
         except CannotOpen:

@@ -158,7 +158,7 @@ class Gateway:
         if not instructions:
             return ""
         return shortened(
-            "\n".join(("What the connected servers say of themselves:", *instructions)), ALL_INSTRUCTIONS_CHARACTERS
+            "\n".join(("Instructions of the connected servers:", *instructions)), ALL_INSTRUCTIONS_CHARACTERS
         )
 
     # Events of the fleet.
@@ -265,8 +265,8 @@ class ServerResources:
             yield {
                 "uri": SERVERS_URI,
                 "name": "servers",
-                "title": "Servers behind this desk",
-                "description": "Each server's state, what it offers, and what of it waits for approval.",
+                "title": "Downstream servers",
+                "description": "Each server's state, what it provides, and which tools wait for approval.",
                 "mimeType": "application/json",
             }
 

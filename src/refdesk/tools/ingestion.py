@@ -125,9 +125,9 @@ class IngestResult(Result):
     def readable(self) -> str:
         first = f"{self.file_name}: {self.status}, document_id {self.document_id}" if self.document_id else ""
         batch = [f"- {entry.document_id}: {entry.status}{_format_error(entry.error)}" for entry in self.documents or ()]
-        counts = {"document(s) taken on": self.total, "unchanged": self.unchanged, "removed": self.removed}
+        counts = {"document(s) queued": self.total, "unchanged": self.unchanged, "removed": self.removed}
         summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
-        failures = [f"Not taken on: {failure}" for failure in self.failures or ()]
+        failures = [f"Rejected: {failure}" for failure in self.failures or ()]
         lines = [summary, *batch] if self.documents is not None else [first]
         return "\n".join([*lines, *failures, f"Collection {self.collection_id}. {self.next}"])
 
@@ -230,7 +230,7 @@ class Ingesting:
         tenant, id = call.caller.tenant, arguments.document_id
         status = await self._engine.status(tenant, id)
         if status is None:
-            raise await build_document_not_found(self._engine, tenant, id, "r2r_list_documents says what there is.")
+            raise await build_document_not_found(self._engine, tenant, id, "r2r_list_documents lists them.")
         if status.status in IN_PROGRESS and arguments.wait_seconds:
             batch = _Batch([status.id], [status])
             with move_on_after(arguments.wait_seconds):
@@ -254,7 +254,7 @@ class Ingesting:
             except ToolFailure as failure:
                 failures.append(failure.detail)
         if not found:
-            raise ToolFailure(f"None of the {len(failures)} files can be taken on. {failures[0]}")
+            raise ToolFailure(f"None of the {len(failures)} files can be ingested. {failures[0]}")
         return _Targets.of(found, failures)
 
     async def _resolve_target(self, name: str, call: Call) -> Source | LocatedPath:
@@ -403,9 +403,9 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
 
 def _suggest_next(batch: _Batch) -> str:
     if any(status.status == "failed" for status in batch.statuses):
-        return "Some failed: mend the cause and ingest them again."
+        return "Some failed. Fix the cause and ingest them again."
     if any(status.status in IN_PROGRESS for status in batch.statuses):
-        return "Under way: r2r_monitor_task tells how far it is."
+        return "In progress. r2r_monitor_task reports how far it is."
     return "Searchable with r2r_search."
 
 

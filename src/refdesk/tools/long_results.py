@@ -137,7 +137,7 @@ def _dump(structured: Any) -> bytes:
     try:
         return orjson.dumps(structured)
     except orjson.JSONEncodeError as error:
-        raise ServerTalksNonsense(f"A server gave structured content that cannot be passed on: {error}") from error
+        raise ServerTalksNonsense(f"A server returned structured content that isn't valid JSON: {error}") from error
 
 
 def _get_owner(caller: Caller) -> tuple[str, str]:
@@ -223,6 +223,6 @@ def _format_note(characters: int, shown: int, uri: str, pages: int) -> str:
     cut = f"{characters - shown} of {characters} characters" if shown < characters else "The structured content"
     where = f"{pages} pages (?page=2 and so on)" if pages > 1 else "one page"
     return (
-        f"[{cut} {'are' if shown < characters else 'is'} left out here: this is too long. The whole text can be read "
-        f"for ten minutes as the resource {uri}, in {where}.]"
+        f"[{cut} {'are' if shown < characters else 'is'} left out because the result is too long. The whole text can "
+        f"be read for ten minutes as the resource {uri}, in {where}.]"
     )

@@ -47,7 +47,7 @@ class TextPage:
     def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""
         end = self.start + len(self.text)
-        return f"(characters {self.start}–{end} of {self.total}; go on with cursor {self.next_cursor!r})"
+        return f"(characters {self.start}–{end} of {self.total}; continue with cursor {self.next_cursor!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class FilePart:
         size = file.seek(0, os.SEEK_END)
         start = int(cursor or 0)
         if cursor is not None and not 0 < start < size:
-            raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
+            raise InvalidArguments([Problem("cursor", "is not a cursor of this document")])
         file.seek(start)
         room = max_tokens * CHARACTERS_PER_TOKEN
         text = file.read(room).decode("utf-8", "ignore")
@@ -86,7 +86,7 @@ class FilePart:
 
     def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""
-        return f"(bytes {self.start}–{self.end} of {self.size}; go on with cursor {self.next_cursor!r})"
+        return f"(bytes {self.start}–{self.end} of {self.size}; continue with cursor {self.next_cursor!r})"
 
 
 def find_cut(text: str, end: int) -> int:
@@ -109,7 +109,7 @@ def decode_cursor(cursor: str | None, text: str) -> int:
         return 0
     match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
     if match is None or int(match[1]) >= len(text):
-        raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
+        raise InvalidArguments([Problem("cursor", "is not a cursor of this document")])
     if match[2] != compute_fingerprint(text):
         raise InvalidArguments([Problem("cursor", "the document has changed since; start again without it")])
     return int(match[1])
@@ -170,4 +170,4 @@ def _truncate(text: str, call: Callable[[int], str]) -> str:
         return text
     head = data[: MAX_BYTES - NOTE_BYTES].decode("utf-8", "ignore")
     end = find_cut(head, len(head))
-    return f"{text[:end]}\n\n(characters 0–{end} of {len(text)}; go on with {call(end)})"
+    return f"{text[:end]}\n\n(characters 0–{end} of {len(text)}; continue with {call(end)})"

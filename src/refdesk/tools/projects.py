@@ -110,8 +110,8 @@ class MappingFile:
             where = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, where["loc"])) or "the whole"
             raise EngineError(
-                f"{self._path} cannot be understood ({place}: {where['msg']}). Mend it, or move it away: "
-                "it is not written over."
+                f"{self._path} is invalid ({place}: {where['msg']}). Fix it, or move it away; "
+                "Refdesk doesn't overwrite it."
             ) from error
 
     def _replace(self, content: Any) -> None:

@@ -85,7 +85,7 @@ class KnowledgePrompts:
 
 def _format_documents(title: str, documents: Sequence[DocumentStatus]) -> str:
     if not documents:
-        return "It has no documents yet; say so, and that r2r_ingest_document brings some in."
+        return "It has no documents yet. Say so, and that r2r_ingest_document adds some."
     lines = [f"- {d.id}: {shortened(d.title, MAX_CHARACTERS)} ({d.updated_at:%Y-%m-%d %H:%M})" for d in documents]
     return "\n".join([f"{title}:", *lines])
 

@@ -92,9 +92,7 @@ class Forwarder:
             raise InvalidArguments([Problem("_meta", "must be an object")])
         result = await self._forward(call, server, method, params)
         if not _is_well_formed(result):
-            raise ServerTalksNonsense(
-                f"The server {server.name!r} gave a result that is none: its content is malformed"
-            )
+            raise ServerTalksNonsense(f"The server {server.name!r} returned a malformed result")
         return result
 
     async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
@@ -188,7 +186,7 @@ def _restore_state(params: dict[str, Any], server: str, state: object, answers: 
     if isinstance(state, str):
         prefix = f"{_SERVER_PREFIX}{server}:"
         if not state.startswith(prefix):
-            raise InvalidCall("The requestState is not one that this call was given")
+            raise InvalidCall("The requestState doesn't belong to this call")
         params["requestState"] = state.removeprefix(prefix)
 
 
@@ -223,16 +221,14 @@ async def _answer_input_requests(
         result = await server.request(
             method, next_params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
-    raise ServerTalksNonsense(
-        f"The server {server.name!r} asked again and again, {MAX_ROUNDS} times, without an answer"
-    )
+    raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
 
 
 async def _ask_client(callbacks: ClientCallbacks, name: str, input_request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return await callbacks.ask(name, input_request["method"], input_request.get("params") or {})
     except NotOffered as error:
-        raise ClientCannot(f"This needs {input_request['method']} from the client, which does not offer it.") from error
+        raise ClientCannot(f"This needs {input_request['method']} from the client, which can't do it.") from error
 
 
 def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
@@ -242,7 +238,7 @@ def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mappi
         for input_request in requests.values()
     ):
         return requests
-    raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")
+    raise ServerTalksNonsense(f"The server {server.name!r} requested input without saying which")
 
 
 class _ProxiedEntry:
@@ -301,7 +297,7 @@ class ProxiedTool(_ProxiedEntry):
         downstream = self._downstream
         if self.name not in downstream.fleet.tools:
             # Removed or held a moment ago.
-            raise UnknownTool(f"{self.name!r} is no longer there; the list says what is")
+            raise UnknownTool(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}
         result = await downstream.forward(call, self.server, "tools/call", params)
         own_bound = self.server.settings.max_result_tokens
@@ -324,7 +320,7 @@ class ProxiedPrompt(_ProxiedEntry):
         if not isinstance(arguments, dict):
             raise InvalidArguments([Problem("arguments", "must be an object")])
         if self.name not in self._downstream.fleet.prompts:
-            raise UnknownPrompt(f"{self.name!r} is no longer there; the list says what is")
+            raise UnknownPrompt(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}
         return await self._downstream.forward(call, self.server, "prompts/get", params)
 

@@ -542,7 +542,7 @@ def _build_rag_source(citation: int, hit: Hit) -> RagSource:
 
 
 def _format_page_note(what: str, offset: int, shown: int, total: int) -> str:
-    more = f"; go on with offset {offset + shown}" if offset + shown < total and shown else ""
+    more = f"; continue with offset {offset + shown}" if offset + shown < total and shown else ""
     return f"({shown} of {total} {what}{'' if total == 1 else 's'}{more})"
 
 

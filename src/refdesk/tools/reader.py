@@ -94,7 +94,7 @@ class _ReadText(_ReadResult):
     next_cursor: str | None = None
 
     def _format_footer(self, where: str) -> str:
-        more = f"; cut here, go on with cursor {self.next_cursor!r}" if self.truncated else ""
+        more = f"; truncated, continue with cursor {self.next_cursor!r}" if self.truncated else ""
         return f"\n\n({where} of {self.doc_id}, {self.token_estimate} tokens{more})"
 
 
@@ -402,7 +402,7 @@ class Reader:
             parts = [self._blocklist.screen("".join(parts))]
         text, is_whole = _slice_bytes(parts, start, self._settings.max_text_bytes)
         if start and not text:
-            raise InvalidArguments([Problem("cursor", "is not one that this text gave")])
+            raise InvalidArguments([Problem("cursor", "is not a cursor of this text")])
         return {
             "text": text,
             "token_estimate": measure_tokens(text),
@@ -494,7 +494,7 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
 def _check_pages(first: int, last: int, pages: set[int]) -> None:
     if not pages.issuperset(range(first, last + 1)):
         held = f"pages {min(pages)} to {max(pages)}" if pages else "no pages"
-        raise PageOutside(f"The document has {held}; ask for some of those.")
+        raise PageOutside(f"The document has {held}; choose some of them.")
 
 
 def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:

@@ -141,7 +141,7 @@ class SuspendedCalls:
         count = sum(entry.owner == owner for entry in self._entries.values())
         if len(self._entries) >= MAX_SUSPENDED or count >= MAX_SUSPENDED_PER_CALLER:
             suspended.cancel_request()
-            raise Overloaded("Too many calls wait for an answer of their clients; try again later", retry_after=seconds)
+            raise Overloaded("Too many calls are waiting for their clients. Try again later", retry_after=seconds)
         handle = secrets.token_urlsafe(HANDLE_BYTES)
         expiry = asyncio.get_running_loop().call_later(seconds, self._expire, handle)
         self._entries[handle] = _Entry(suspended, owner, subject, expiry)
@@ -151,7 +151,7 @@ class SuspendedCalls:
         """Remove and return the call of a handle, for its owner and the same subject only."""
         entry = self._entries.get(handle)
         if entry is None or entry.owner != owner or entry.subject != subject:
-            raise InvalidCall("The call that this answers has been waiting too long, or was another; call anew")
+            raise InvalidCall("The suspended call has expired, or was another one. Call again")
         entry.expiry.cancel()
         del self._entries[handle]
         return entry.suspended

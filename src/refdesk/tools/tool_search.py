@@ -48,7 +48,7 @@ class FoundTools(Result):
 
     def readable(self) -> str:
         if not self.tools:
-            return f"None of {self.searched} tools matches; say it in other words."
+            return f"None of {self.searched} tools matches. Try other words."
         shown = (f"{orjson.dumps(tool).decode()}" for tool in self.tools)
         return "\n".join((f"The best of {self.searched} tools; call one with {CALL}:", *shown))
 

@@ -72,7 +72,7 @@ class LocalWindows:
             chunks = await to_thread.run_sync(packed.window, anchor, before, after)
         if chunks is None:
             raise DocumentNotFound(
-                f"{shortened(doc_id)!r} has no chunk {shortened(anchor)!r}; doc_local_search gives chunk ids."
+                f"{shortened(doc_id)!r} has no chunk {shortened(anchor)!r}. doc_local_search returns chunk ids."
             )
         return [_build_chunk(c.id, c.text, c.section, c.path, c.first_page) for c in chunks]
 
@@ -137,7 +137,7 @@ class RemoteWindows:
             try:
                 return _Window.model_validate(orjson.loads(answer))
             except (orjson.JSONDecodeError, ValidationError) as error:
-                raise _build_error("gave an answer that is no chunk window") from error
+                raise _build_error("returned an invalid chunk window") from error
 
     async def _post(self, body: bytes) -> tuple[int, float | None, bytes]:
         """Return status, retry delay and body, within one timeout."""
@@ -150,7 +150,7 @@ class RemoteWindows:
                         response.status,
                         retry_after,
                         await read_body(
-                            response, MAX_ANSWER_BYTES, lambda: _build_error("gave an answer that is too long")
+                            response, MAX_ANSWER_BYTES, lambda: _build_error("returned an answer that is too long")
                         ),
                     )
         except aiohttp.ServerTimeoutError as error:
