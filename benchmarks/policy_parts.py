@@ -13,9 +13,9 @@ from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, R
 from refdesk.config.types import Url
 from refdesk.policy.rate_limit import RateLimit
 from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.limits import Limits, MemoryLimits
+from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
 from refdesk.resilience.redis_connection import open_redis
-from refdesk.resilience.redis_limits import RedisLimits
+from refdesk.resilience.redis_limits import RedisRateLimiter
 
 PASSES = 2_000
 ROUNDS = 7
@@ -46,15 +46,15 @@ async def measure_parts(redis_url: str | None) -> list[PartCost]:
     """All parts; those in Redis only where there is one."""
     async with AsyncExitStack() as stack:
         passes: dict[str, Pass] = {"an empty pass": _nothing, "breaker, bulkhead, retry budget": _breaker()}
-        passes["limiter in memory: calls"] = _limiter(MemoryLimits(), calls=PLENTY)
+        passes["limiter in memory: calls"] = _limiter(MemoryRateLimiter(), calls=PLENTY)
         passes["limiter in memory: calls, total, tokens"] = _limiter(
-            MemoryLimits(), calls=PLENTY, total_calls=PLENTY, tokens=PLENTY
+            MemoryRateLimiter(), calls=PLENTY, total_calls=PLENTY, tokens=PLENTY
         )
         passes["cache hit in memory"] = await stack.enter_async_context(_cache_hit(None))
         if redis_url:
             settings = RedisConfig(url=Url(redis_url), timeout_seconds=REDIS_SECONDS)
             link = await stack.enter_async_context(open_redis(settings))
-            passes["limiter in Redis: calls"] = _limiter(RedisLimits(link, MemoryLimits()), calls=PLENTY)
+            passes["limiter in Redis: calls"] = _limiter(RedisRateLimiter(link, MemoryRateLimiter()), calls=PLENTY)
             passes["cache hit in Redis"] = await stack.enter_async_context(_cache_hit(redis_url))
         return _less_the_first([await _cost(name, one) for name, one in passes.items()])
 
@@ -87,7 +87,7 @@ def _breaker() -> Pass:
     return lambda: dependency.run(_nothing)
 
 
-def _limiter(limits: Limits, **settings: int) -> Pass:
+def _limiter(limits: RateLimiter, **settings: int) -> Pass:
     policy = RateLimit(RateLimitConfig.model_validate(settings), limits)
     answer = Answer(ANSWER)
 

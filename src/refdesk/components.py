@@ -45,9 +45,9 @@ from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
 from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
 from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, Limits, MemoryLimits
+from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
 from refdesk.resilience.redis_connection import RedisLink, open_redis
-from refdesk.resilience.redis_limits import RedisLimits
+from refdesk.resilience.redis_limits import RedisRateLimiter
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist
@@ -59,10 +59,10 @@ from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
 from refdesk.tools.file_sources import OpenFolders, Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
-from refdesk.tools.ingestion import Ingesting
+from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.projects import Projects
 from refdesk.tools.prompts import KnowledgePrompts
-from refdesk.tools.r2r import Knowledge
+from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import ChangePublisher, KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
@@ -95,11 +95,11 @@ class Components:
     dependencies: list[Dependency]
     """External dependencies that are monitored."""
 
-    def limits(self, max_of_one: int = MAX_BUCKETS_PER_OWNER) -> Limits:
+    def limits(self, max_of_one: int = MAX_BUCKETS_PER_OWNER) -> RateLimiter:
         """Create a rate limiter, shared through Redis if configured."""
-        local = MemoryLimits(max_of_one=max_of_one)
+        local = MemoryRateLimiter(max_of_one=max_of_one)
         is_shared = self.config.rate_limits.type == "redis"
-        return RedisLimits(self.redis, local) if is_shared and self.redis else local
+        return RedisRateLimiter(self.redis, local) if is_shared and self.redis else local
 
     def monitor_dependencies(self, *dependencies: Dependency | None) -> None:
         """Monitor the external dependencies of components. None is the dependency of a component without one."""
@@ -222,8 +222,8 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
     scopes = ScopeResolver(engine, projects)
-    Knowledge(engine, components.history, scopes, answers, components.cache, ttl).register(registry)
-    Ingesting(engine, scopes, sources, conversions).register(registry)
+    KnowledgeTools(engine, components.history, scopes, answers, components.cache, ttl).register(registry)
+    IngestionTools(engine, scopes, sources, conversions).register(registry)
     KnowledgePrompts(engine, scopes).register(registry)
     registry.add_resources(KnowledgeResources(engine, components.history, projects))
     engine.listen(ChangePublisher(engine, registry).changed)

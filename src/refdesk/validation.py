@@ -31,7 +31,7 @@ def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, belo
 
 def _to_problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
     argument = ".".join(str(part) for part in detail["loc"]).removeprefix(f"{below}.") or "arguments"
-    argument = shortened(argument)
+    argument = shorten(argument)
     if detail["type"] == "extra_forbidden":
         return Problem(argument, _describe_unknown_argument(argument, known))
     rule = _RULES.get(detail["type"])
@@ -49,7 +49,7 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1)), None) if len(name) <= LONGEST_NAME else None
 
 
-def shortened(text: str, longest: int = LONGEST_NAME) -> str:
+def shorten(text: str, longest: int = LONGEST_NAME) -> str:
     """Truncate a client's text for an error message."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 

@@ -64,7 +64,7 @@ class Contact(Arguments):
 
 
 def register_fixture(registry: Registry) -> None:
-    """Offer everything that the suite asks for."""
+    """ExposedItem everything that the suite asks for."""
     for tool in [*_content_tools(), *_talking_tools(), *_rounds_tools(), *_change_tools(registry)]:
         registry.add_tool(tool)
     for prompt in _prompts():

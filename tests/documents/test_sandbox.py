@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 import pytest
 
-from refdesk.documents.sandbox import MAX_WAITING, Limits, Sandbox, open_sandbox
+from refdesk.documents.sandbox import MAX_WAITING, Sandbox, SandboxLimits, open_sandbox
 from refdesk.documents.worker import PROGRESS_SECONDS
 from refdesk.errors import CannotConvert, Overloaded
 from tests.processes import children
@@ -39,7 +39,7 @@ on_both_loops = pytest.mark.parametrize(
 
 @pytest.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
-    limits = Limits(memory_bytes=300 * MEGABYTE, output_bytes=MEGABYTE)
+    limits = SandboxLimits(memory_bytes=300 * MEGABYTE, output_bytes=MEGABYTE)
     async with open_sandbox(limits, jobs=JOBS) as sandbox:
         yield sandbox
 
@@ -102,13 +102,13 @@ async def test_a_worker_is_kept_for_the_next_job(sandbox: Sandbox) -> None:
 
 
 async def test_a_worker_is_replaced_after_so_many_jobs() -> None:
-    async with open_sandbox(Limits(jobs_per_worker=2), jobs=JOBS) as sandbox:
+    async with open_sandbox(SandboxLimits(jobs_per_worker=2), jobs=JOBS) as sandbox:
         pids = [(await do(sandbox, "chatter"))["pid"] for _ in range(4)]
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
 async def test_an_idle_worker_is_let_go() -> None:
-    async with open_sandbox(Limits(idle_seconds=0.1), jobs=JOBS) as sandbox:
+    async with open_sandbox(SandboxLimits(idle_seconds=0.1), jobs=JOBS) as sandbox:
         await do(sandbox, "echo", text="hello")
         await eventually(lambda: not sandbox.state()["workers"])
         assert await do(sandbox, "echo", text="hello") == {"echo": "hello"}
@@ -286,7 +286,7 @@ async def test_a_job_cannot_harm_the_server(sandbox: Sandbox) -> None:
 
 
 async def test_a_worker_that_has_held_much_memory_gets_no_other_job() -> None:
-    async with open_sandbox(Limits(workers=1, memory_bytes=400 * MEGABYTE), jobs=JOBS) as sandbox:
+    async with open_sandbox(SandboxLimits(workers=1, memory_bytes=400 * MEGABYTE), jobs=JOBS) as sandbox:
         small = await do(sandbox, "fatten", bytes=MEGABYTE)
         large = await do(sandbox, "fatten", bytes=110 * MEGABYTE)
         assert large["pid"] == small["pid"]
@@ -295,7 +295,7 @@ async def test_a_worker_that_has_held_much_memory_gets_no_other_job() -> None:
 
 async def test_what_the_server_holds_does_not_wear_its_workers_out() -> None:
     held = bytearray(200 * MEGABYTE).replace(b"\0", b"\1")
-    async with open_sandbox(Limits(workers=1, memory_bytes=400 * MEGABYTE), jobs=JOBS) as sandbox:
+    async with open_sandbox(SandboxLimits(workers=1, memory_bytes=400 * MEGABYTE), jobs=JOBS) as sandbox:
         first = await do(sandbox, "fatten", bytes=MEGABYTE)
         assert (await do(sandbox, "fatten", bytes=MEGABYTE))["pid"] == first["pid"]
     assert len(held) == 200 * MEGABYTE
@@ -392,7 +392,7 @@ async def test_jobs_have_their_turn_in_the_order_they_came_and_waiting_costs_no_
     loop = asyncio.get_running_loop()
     assert isinstance(loop, LeapingLoop)
     with pipe() as (source, sink):
-        async with open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
+        async with open_sandbox(SandboxLimits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
             await do(sandbox, "echo", text="to have a worker ready")
             tasks.start_soon(copy, sandbox, source)
             await until_busy(sandbox)
@@ -418,7 +418,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 async def test_a_full_queue_refuses_at_once() -> None:
-    async with open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
+    async with open_sandbox(SandboxLimits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
         for _ in range(1 + MAX_WAITING):
             tasks.start_soon(do, sandbox, "loop")
         await until_busy(sandbox, waiting=MAX_WAITING)
@@ -429,7 +429,7 @@ async def test_a_full_queue_refuses_at_once() -> None:
 
 
 async def test_a_worker_that_cannot_start_is_told_of_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async with open_sandbox(Limits(), jobs="tests.documents.no_such_module:run") as sandbox:
+    async with open_sandbox(SandboxLimits(), jobs="tests.documents.no_such_module:run") as sandbox:
         with pytest.raises(CannotConvert, match="could not be started"):
             await do(sandbox, "echo", text="")
         assert sandbox.state()["workers"] == 0
@@ -441,7 +441,7 @@ async def test_a_worker_that_cannot_start_is_told_of_and_logged(caplog: pytest.L
 @only_linux
 async def test_a_closed_sandbox_leaves_no_process_and_no_open_file() -> None:
     processes, files = children(), open_files()
-    async with open_sandbox(Limits(memory_bytes=300 * MEGABYTE), jobs=JOBS) as sandbox:
+    async with open_sandbox(SandboxLimits(memory_bytes=300 * MEGABYTE), jobs=JOBS) as sandbox:
         for what in ("abort", "garbage", "refuse", "eat_memory"):
             await complaint(sandbox, what)
         await complaint(sandbox, "loop", seconds=0.2)
@@ -462,7 +462,7 @@ async def test_closing_ends_jobs_that_still_run_and_refuses_those_that_wait() ->
         except (CannotConvert, Overloaded) as error:
             errors.append(error)
 
-    async with anyio.create_task_group() as tasks, open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox:
+    async with anyio.create_task_group() as tasks, open_sandbox(SandboxLimits(workers=1), jobs=JOBS) as sandbox:
         tasks.start_soon(ask, sandbox)
         tasks.start_soon(ask, sandbox)
         await until_busy(sandbox, waiting=1)
@@ -472,13 +472,13 @@ async def test_closing_ends_jobs_that_still_run_and_refuses_those_that_wait() ->
 
 SERVER = """
 import anyio, sys
-from refdesk.documents.sandbox import Limits, open_sandbox
+from refdesk.documents.sandbox import SandboxLimits, open_sandbox
 
 async def report(done, total, message):
     print(message, flush=True)
 
 async def serve():
-    async with open_sandbox(Limits(), jobs=sys.argv[1]) as sandbox:
+    async with open_sandbox(SandboxLimits(), jobs=sys.argv[1]) as sandbox:
         await sandbox.run({"do": "report_and_loop"}, source=None, output=None, seconds=60, progress=report)
 
 anyio.run(serve)

@@ -10,7 +10,7 @@ from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler, TenantId, Us
 from refdesk.config import RateLimitConfig
 from refdesk.errors import EngineError, RateLimited
 from refdesk.policy.rate_limit import EXPECTED_TOKENS, MAX_COUNTED_LENGTH, RateLimit, count_answer_tokens, has_limits
-from refdesk.resilience.limits import MemoryLimits
+from refdesk.resilience.limits import MemoryRateLimiter
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ def saying(text: str) -> Handler:
 
 
 def make_limited_handler(clock: Clock, handler: Handler | None = None, **settings: int) -> Handler:
-    policy = RateLimit(RateLimitConfig.model_validate(settings), MemoryLimits(now=clock), now=clock)
+    policy = RateLimit(RateLimitConfig.model_validate(settings), MemoryRateLimiter(now=clock), now=clock)
     return chain([policy], handler or saying("hello"))
 
 

@@ -24,14 +24,14 @@ from refdesk.resilience.limits import (
     Charge,
     Key,
     Limit,
-    Limits,
-    MemoryLimits,
+    MemoryRateLimiter,
     Metered,
+    RateLimiter,
     Refusal,
     shorten_key,
 )
 from refdesk.resilience.redis_connection import RedisLink, open_redis
-from refdesk.resilience.redis_limits import PREFIX, RedisLimits, redis_key
+from refdesk.resilience.redis_limits import PREFIX, RedisRateLimiter, redis_key
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.waiting import PATIENCE_SECONDS
 
@@ -56,12 +56,12 @@ def call(units: int = 5, *, key: Key = KEY, seconds: float = 60.0, cost: int = 1
     return Charge(key, Limit(units, seconds), cost)
 
 
-async def count_taken(limits: Limits, charge: Charge, times: int) -> int:
+async def count_taken(limits: RateLimiter, charge: Charge, times: int) -> int:
     """How many of so many charges are let in."""
     return [await limits.take([charge]) for _ in range(times)].count(None)
 
 
-async def take_refused(limits: Limits, *charges: Charge) -> Refusal:
+async def take_refused(limits: RateLimiter, *charges: Charge) -> Refusal:
     refusal = await limits.take(charges)
     assert refusal is not None
     return refusal
@@ -72,7 +72,7 @@ async def take_refused(limits: Limits, *charges: Charge) -> Refusal:
 
 async def test_so_many_at_once_and_then_as_they_come_back() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     assert await count_taken(limits, call(5), 20) == 5
     clock.time += 12
     assert await count_taken(limits, call(5), 20) == 1
@@ -83,7 +83,7 @@ async def test_so_many_at_once_and_then_as_they_come_back() -> None:
 @pytest.mark.parametrize("units", [1, 3, 7, 59, 60, 61, 997, 100_000])
 async def test_whoever_comes_back_when_told_is_let_in_and_not_earlier(units: int) -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     assert await limits.take([call(units, cost=units)]) is None
     refusal = await take_refused(limits, call(units))
     assert refusal.retry_after == pytest.approx(60 / units, abs=0.001)
@@ -96,7 +96,7 @@ async def test_whoever_comes_back_when_told_is_let_in_and_not_earlier(units: int
 
 async def test_being_refused_costs_nothing() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     await count_taken(limits, call(1), 1)
     for _ in range(59):
         clock.time += 1
@@ -106,7 +106,7 @@ async def test_being_refused_costs_nothing() -> None:
 
 
 async def test_all_charges_are_taken_or_none() -> None:
-    limits = MemoryLimits(now=Clock())
+    limits = MemoryRateLimiter(now=Clock())
     shared, own = call(3, key=("all",)), call(1)
     assert await limits.take([shared, own]) is None
     refusal = await take_refused(limits, shared, own)
@@ -115,7 +115,7 @@ async def test_all_charges_are_taken_or_none() -> None:
 
 
 async def test_the_charge_that_waits_longest_says_for_how_long() -> None:
-    limits = MemoryLimits(now=Clock())
+    limits = MemoryRateLimiter(now=Clock())
     quick, slow = call(60, key=("quick",), cost=60), call(1, key=("slow",))
     assert await limits.take([quick, slow]) is None
     refusal = await take_refused(limits, quick, slow)
@@ -124,7 +124,7 @@ async def test_the_charge_that_waits_longest_says_for_how_long() -> None:
 
 async def test_work_is_let_in_while_anything_is_left_and_pays_its_debt() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     tokens = call(600, cost=0)
     async with Metered(limits, tokens, clock) as metered:
         metered.spent = 599
@@ -138,7 +138,7 @@ async def test_work_is_let_in_while_anything_is_left_and_pays_its_debt() -> None
 
 async def test_what_is_under_way_counts_as_expected_until_it_settles() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     expected = call(1000, cost=600)
     first = [await limits.take([expected]) for _ in range(3)]
     assert first[:2] == [None, None]
@@ -149,7 +149,7 @@ async def test_what_is_under_way_counts_as_expected_until_it_settles() -> None:
 
 async def test_failed_work_has_spent_nothing_and_cancelled_work_what_was_expected() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     expected = call(1000, cost=1000)
     assert await limits.take([expected]) is None
     with pytest.raises(ValueError):
@@ -164,7 +164,7 @@ async def test_failed_work_has_spent_nothing_and_cancelled_work_what_was_expecte
 
 async def test_holding_what_one_does_not_spend_earns_nothing() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     expected = call(600, cost=600)
     assert await limits.take([expected]) is None
     clock.time += 60  # it came back by itself, and somebody has spent it since
@@ -175,7 +175,7 @@ async def test_holding_what_one_does_not_spend_earns_nothing() -> None:
 
 @pytest.mark.parametrize("cost", [-1, -(10**30), 0])
 async def test_nobody_earns_by_a_call(cost: int) -> None:
-    limits = MemoryLimits(now=Clock())
+    limits = MemoryRateLimiter(now=Clock())
     assert await count_taken(limits, call(5), 5) == 5
     await limits.settle(call(5, cost=0), cost, 0)
     await take_refused(limits, call(5))
@@ -185,14 +185,14 @@ async def test_nobody_earns_by_a_call(cost: int) -> None:
 
 @pytest.mark.parametrize("cost", [10**9, 10**30, 10**400])
 async def test_no_cost_keeps_anybody_out_for_ever(cost: int) -> None:
-    limits = MemoryLimits(now=Clock())
+    limits = MemoryRateLimiter(now=Clock())
     assert await limits.take([call(5, cost=cost)]) is None
     assert (await take_refused(limits, call(5))).retry_after <= MAX_DEBT_SECONDS
 
 
 async def test_names_without_end_fill_nothing_and_push_nobody_out_of_debt() -> None:
     clock = Clock()
-    limits = MemoryLimits(max_buckets=1000, max_of_one=100, now=clock)
+    limits = MemoryRateLimiter(max_buckets=1000, max_of_one=100, now=clock)
     await count_taken(limits, call(2), 2)
     for number in range(20_000):
         clock.time += 0.0001
@@ -204,7 +204,7 @@ async def test_names_without_end_fill_nothing_and_push_nobody_out_of_debt() -> N
 
 async def test_many_owners_fill_no_more_than_the_table() -> None:
     clock = Clock()
-    limits = MemoryLimits(max_buckets=1000, max_of_one=100, now=clock)
+    limits = MemoryRateLimiter(max_buckets=1000, max_of_one=100, now=clock)
     for number in range(5000):
         await limits.take([call(2, key=(f"tenant {number}", "doc"))])
     assert limits.buckets == 1000
@@ -216,7 +216,7 @@ async def test_many_owners_fill_no_more_than_the_table() -> None:
 
 async def test_an_owner_without_room_has_some_when_its_buckets_are_full_again() -> None:
     clock = Clock()
-    limits = MemoryLimits(max_of_one=3, now=clock)
+    limits = MemoryRateLimiter(max_of_one=3, now=clock)
     for seconds in (40, 20, 30):
         await limits.take([call(60, key=("tenant", str(seconds)), cost=seconds)])
     assert (await take_refused(limits, call(60))).charge is None
@@ -227,7 +227,7 @@ async def test_an_owner_without_room_has_some_when_its_buckets_are_full_again() 
 
 async def test_a_flood_that_is_over_leaves_nothing_behind() -> None:
     clock = Clock()
-    limits = MemoryLimits(now=clock)
+    limits = MemoryRateLimiter(now=clock)
     for number in range(5 * MAX_EVICTIONS):
         await limits.take([call(key=(f"tenant {number}",))])
     clock.time += 61
@@ -294,7 +294,7 @@ class Bucketing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.limits = MemoryLimits(now=self.clock)
+        self.limits = MemoryRateLimiter(now=self.clock)
         self.limit = Limit(1)
         self.missing = {"a": 0.0, "b": 0.0}
         self.account: dict[str, list[tuple[float, int]]] = {"a": [], "b": []}
@@ -372,9 +372,9 @@ def shared_server() -> Iterator[RedisServer]:
 
 
 @asynccontextmanager
-async def shared_limits(server: RedisServer) -> AsyncIterator[tuple[RedisLimits, RedisLink]]:
+async def shared_limits(server: RedisServer) -> AsyncIterator[tuple[RedisRateLimiter, RedisLink]]:
     async with open_redis(server.settings()) as link:
-        yield RedisLimits(link, MemoryLimits()), link
+        yield RedisRateLimiter(link, MemoryRateLimiter()), link
 
 
 def slow(name: str, units: int = 5, cost: int = 1) -> Charge:
@@ -384,16 +384,16 @@ def slow(name: str, units: int = 5, cost: int = 1) -> Charge:
 TAKES_ALL_IT_CAN = """
 import asyncio, sys
 from refdesk.config import RedisConfig
-from refdesk.resilience.limits import Charge, Limit, MemoryLimits
+from refdesk.resilience.limits import Charge, Limit, MemoryRateLimiter
 from refdesk.resilience.redis_connection import open_redis
-from refdesk.resilience.redis_limits import RedisLimits
+from refdesk.resilience.redis_limits import RedisRateLimiter
 
 port, units, times = map(int, sys.argv[1:])
 charge = Charge(("tenant", "two processes"), Limit(units, 3000))
 
 async def count():
     async with open_redis(RedisConfig(url=f"redis://127.0.0.1:{port}", timeout_seconds=60)) as link:
-        limits = RedisLimits(link, MemoryLimits())
+        limits = RedisRateLimiter(link, MemoryRateLimiter())
         return [await limits.take([charge]) for _ in range(times)].count(None)
 
 print(asyncio.run(count()))
@@ -430,14 +430,14 @@ def test_redis_decides_as_memory_does(shared_server: RedisServer, rounds: list[l
     async def compare() -> None:
         shared_server.command("FLUSHALL")
         async with shared_limits(shared_server) as (limits, _):
-            memory = MemoryLimits()
+            memory = MemoryRateLimiter()
             for step in chain.from_iterable(rounds):
                 assert await decide(limits, step) == await decide(memory, step)
 
     asyncio.run(compare())
 
 
-async def decide(limits: Limits, step: Step) -> tuple[str, int] | None:
+async def decide(limits: RateLimiter, step: Step) -> tuple[str, int] | None:
     """What a step comes to: nothing, or who has to wait and for how many units."""
     name, cost, spent = step
     charges = [slow(name, 8, cost), slow("all", 30, 1)]
@@ -527,7 +527,7 @@ async def test_redis_that_forgot_the_script_is_told_it_again(shared_server: Redi
 @needs_redis
 async def test_the_bound_on_buckets_holds_for_what_is_put_into_redis(shared_server: RedisServer) -> None:
     async with open_redis(shared_server.settings()) as link:
-        limits = RedisLimits(link, MemoryLimits(max_of_one=10))
+        limits = RedisRateLimiter(link, MemoryRateLimiter(max_of_one=10))
         await asyncio.to_thread(shared_server.command, "FLUSHALL")
         for number in range(50):
             await limits.take([slow(str(number))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.errors import RateLimited
-from refdesk.resilience.limits import Charge, Limit, MemoryLimits
+from refdesk.resilience.limits import Charge, Limit, MemoryRateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter, TextBlocked
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ DOCUMENT = ("tenant", "doc")
 
 
 def reading_rate(calls: int, tokens: int, clock: Clock, **bounds: int) -> DocumentRateLimiter:
-    return DocumentRateLimiter(calls, tokens, MemoryLimits(now=clock, **bounds))
+    return DocumentRateLimiter(calls, tokens, MemoryRateLimiter(now=clock, **bounds))
 
 
 async def read(rate: DocumentRateLimiter, tokens: int = 0, *, tenant: str = "tenant", document: str = "doc") -> None:
@@ -46,7 +46,7 @@ async def test_so_many_calls_a_minute_and_then_a_time_to_come_back() -> None:
 
 async def test_a_user_who_is_called_as_a_document_is_has_a_rate_of_his_own() -> None:
     """All processes count in one place, and there users and documents are side by side."""
-    shared = MemoryLimits(now=Clock())
+    shared = MemoryRateLimiter(now=Clock())
     await shared.take([Charge((*DOCUMENT, "calls"), Limit(1)), Charge((*DOCUMENT, "tokens"), Limit(1))])
     await read(DocumentRateLimiter(1, 1000, shared))
 

@@ -26,7 +26,7 @@ from refdesk.resilience.redis_connection import open_redis
 from refdesk.tools.collection_scope import ScopeResolver
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.projects import Projects
-from refdesk.tools.r2r import Knowledge
+from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.registry import Registry
 from tests.cache.helpers import Clock
 from tests.redis_server import needs_redis, redis_server
@@ -102,7 +102,7 @@ class Tools:
         asked = cast(Engine, engine)
         scopes = ScopeResolver(asked, Projects(asked, ProjectsConfig(), folder, None))
         history = SearchHistory(folder)
-        Knowledge(asked, history, scopes, Scribe(), cache, SECONDS).register(self._registry)
+        KnowledgeTools(asked, history, scopes, Scribe(), cache, SECONDS).register(self._registry)
         Documentation(asked, cache, SECONDS.search).register(self._registry)
 
     async def ask(self, tool: str, caller: Caller | None = None, **more: Any) -> dict[str, Any]:

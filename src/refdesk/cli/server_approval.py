@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from refdesk.cli.terminal import confirm, detect_style, print_message
 from refdesk.downstream.fleet.approval import decide, difference, visible, waiting
-from refdesk.downstream.fleet.pins import Held, Pins
+from refdesk.downstream.fleet.pins import HeldTool, Pins
 
 
 def approve(folder: Path, arguments: SimpleNamespace) -> int:
@@ -48,7 +48,7 @@ def approve(folder: Path, arguments: SimpleNamespace) -> int:
     return 0
 
 
-def _print(held: Sequence[Held]) -> None:
+def _print(held: Sequence[HeldTool]) -> None:
     style = detect_style(sys.stdout)
     for one in held:
         what = "is new" if one.before is None else "has changed"

@@ -12,7 +12,7 @@ from refdesk.console import reader_page
 from refdesk.console.params import DocumentsParams, IdParams, IdsParams, NewCollectionParams, NoParams, ReadParams
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 RESERVED_NAME = "all"
 """Stands for all collections in tool calls, so no collection can have this name."""
@@ -90,7 +90,7 @@ class ConsoleDocuments:
         if params.id in list_shared_ids(self._engine, tenant):
             raise InvalidArguments([Problem("id", f"{params.id!r} comes with Refdesk and can't be deleted")])
         if not await self._engine.delete_collection(tenant, params.id):
-            raise DocumentNotFound(f"No such collection: {shortened(params.id)!r}. It may have been deleted.")
+            raise DocumentNotFound(f"No such collection: {shorten(params.id)!r}. It may have been deleted.")
         return {"deleted": params.id}
 
     async def delete_documents(self, call: Call) -> dict[str, Any]:
@@ -173,4 +173,4 @@ def _get_web_source(document: DocumentInfo | DocumentStatus) -> str:
 
 
 def _build_not_found(id: str) -> DocumentNotFound:
-    return DocumentNotFound(f"No such document: {shortened(id)!r}. It may have been deleted.")
+    return DocumentNotFound(f"No such document: {shorten(id)!r}. It may have been deleted.")

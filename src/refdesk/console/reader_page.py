@@ -18,7 +18,7 @@ from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Code, Section, Table
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 MAX_BLOCKS = 200
 """Blocks per response: several screens."""
@@ -74,7 +74,7 @@ def describe_contents(packed: PackedDocument) -> dict[str, Any]:
     """Return the page count and the table of contents, with the number of entries left out."""
     sections = [section for section in packed.sections() if section.level]
     entries = [
-        {"id": section.id, "title": shortened(section.title, 300), "level": section.level, "page": section.page}
+        {"id": section.id, "title": shorten(section.title, 300), "level": section.level, "page": section.page}
         for section in sections[:MAX_OUTLINE_ENTRIES]
     ]
     more = len(sections) - len(entries)
@@ -94,7 +94,7 @@ def _resolve_range(packed: PackedDocument, params: ReadParams, sections: Sequenc
         if section is None:
             nearest = nearest_name(params.section, [section.id for section in sections[:1000]])
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise InvalidArguments([Problem("section", f"no section {shortened(params.section)!r}{hint}")])
+            raise InvalidArguments([Problem("section", f"no section {shorten(params.section)!r}{hint}")])
         return BlockRange(section.start, section.end, section=section.id)
     if params.page is not None:
         first = packed.page_start(params.page)
@@ -145,7 +145,7 @@ def _resolve_chunk(packed: PackedDocument, params: ReadParams, sections: Sequenc
     chunks = packed.window(anchor, params.before, params.after)
     chunk = next((each for each in chunks or () if each.id == anchor), None)
     if not chunks or chunk is None:
-        raise DocumentNotFound(f"The document has no chunk {shortened(params.chunk)!r}. It may have changed.")
+        raise DocumentNotFound(f"The document has no chunk {shorten(params.chunk)!r}. It may have changed.")
     positions_by_chunk = {each.id: _locate_chunk(packed, each, sections) for each in chunks}
     hits = positions_by_chunk[chunk.id]
     found = [position for positions in positions_by_chunk.values() for position in positions]

@@ -17,12 +17,12 @@ from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, Set
 from refdesk.console.rights import CanReach, CanReachServer, Rights
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.fleet.approval import decide, difference, waiting
-from refdesk.downstream.fleet.exposure import Offer
+from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.pins import Held
+from refdesk.downstream.fleet.pins import HeldTool
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.telemetry.metric_history import History
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 MAX_DESCRIPTION_LENGTH = 500
 """Characters shown of a tool's description."""
@@ -123,7 +123,7 @@ class Servers:
         if name not in visible:
             nearest = nearest_name(name, list(visible))
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise InvalidArguments([Problem("name", f"no server named {shortened(name)!r}{hint}")])
+            raise InvalidArguments([Problem("name", f"no server named {shorten(name)!r}{hint}")])
         return visible[name]
 
     async def _serialize_changed(self, name: str, caller: Caller) -> dict[str, Any]:
@@ -173,27 +173,27 @@ class Servers:
             "can_change": name in changeable,
         }
 
-    def _filter_reachable(self, offers: Iterable[Offer], name: str, caller: Caller) -> list[Offer]:
+    def _filter_reachable(self, offers: Iterable[ExposedItem], name: str, caller: Caller) -> list[ExposedItem]:
         of_server = (offer for offer in offers if offer.connection.name == name)
         return [
             one for one in of_server if self._can_reach(caller, name, one.original, one.connection.settings.tenants)
         ]
 
-    def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[Held]:
+    def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[HeldTool]:
         every = (held for held in self._fleet.held.values() if held.server == name)
         return [held for held in every if self._can_reach(caller, name, held.tool, settings.tenants)]
 
 
-def _serialize_tool(offer: Offer) -> dict[str, Any]:
+def _serialize_tool(offer: ExposedItem) -> dict[str, Any]:
     definition = offer.definition
     return {
         "name": offer.original,
         "exposed": offer.exposed,
         "title": definition.get("title"),
-        "description": shortened(str(definition.get("description") or ""), MAX_DESCRIPTION_LENGTH),
+        "description": shorten(str(definition.get("description") or ""), MAX_DESCRIPTION_LENGTH),
     }
 
 
-def _serialize_held(held: Held) -> dict[str, Any]:
+def _serialize_held(held: HeldTool) -> dict[str, Any]:
     diff = "\n".join(difference(held.before, held.after))
     return {"tool": held.tool, "is_new": held.before is None, "diff": diff, "sha256": held.sha256}

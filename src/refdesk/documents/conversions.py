@@ -26,7 +26,7 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
+from refdesk.documents.sandbox import Sandbox, SandboxLimits, open_sandbox
 from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.ssrf import Resolver, parse_networks, resolve
 from refdesk.errors import CannotConvert
@@ -260,7 +260,7 @@ async def open_conversions(
     settings: ConvertConfig, data: Path, metrics: Metrics, *, resolver: Resolver = resolve
 ) -> AsyncIterator[Conversions]:
     """Open the conversion service with its workers, its store below the data folder and its fetcher."""
-    limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
+    limits = SandboxLimits(workers=settings.workers, memory_bytes=settings.memory_bytes)
     rules = FetchRules(
         allow=parse_networks(settings.allow_networks),
         max_bytes=MAX_FILE_BYTES,

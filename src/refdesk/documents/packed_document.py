@@ -71,7 +71,7 @@ CREATE VIRTUAL TABLE words USING fts5 (path, text, tokenize = 'porter unicode61 
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class PackedInfo:
     """Metadata of a packed document."""
 
     title: str
@@ -183,8 +183,8 @@ def _iter_page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
 
 def _build_info(
     document: Document, format: str, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]
-) -> About:
-    return About(
+) -> PackedInfo:
+    return PackedInfo(
         title=document.title,
         name=document.name,
         format=format,
@@ -356,11 +356,11 @@ def _check_schema(database: sqlite3.Connection) -> None:
         raise InvalidPackedDocument(f"it holds {', '.join(sorted(kinds))}")
 
 
-def _decode_info(fields: dict[str, Any]) -> About:
+def _decode_info(fields: dict[str, Any]) -> PackedInfo:
     lists = {name: tuple(fields[name]) for name in ("tags", "warnings")}
     sizes = tuple((int(number), width, height, scanned) for number, width, height, scanned in fields["page_sizes"])
     outline = tuple(Section(**{**section, "path": (), "anchors": ()}) for section in fields["outline"])
-    return About(**{**fields, **lists, "page_sizes": sizes, "outline": outline})
+    return PackedInfo(**{**fields, **lists, "page_sizes": sizes, "outline": outline})
 
 
 def _encode_section(position: int, section: Section, page: int) -> tuple[Any, ...]:

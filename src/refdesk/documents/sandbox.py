@@ -71,7 +71,7 @@ TOO_LARGE = f"What this file converts to is larger than is allowed. {SPLIT_FILE}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """Number of workers and their resource limits."""
 
     workers: int = 2
@@ -94,7 +94,7 @@ class _Gone(Exception):
 
 
 @asynccontextmanager
-async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:run") -> AsyncIterator[Sandbox]:
+async def open_sandbox(limits: SandboxLimits, *, jobs: str = "refdesk.documents.jobs:run") -> AsyncIterator[Sandbox]:
     """Open a sandbox whose workers call the function `jobs`, given as `module:function`.
 
     The function is called as `run(job, source, output, progress)` and returns a JSON-serializable dictionary. Workers
@@ -121,7 +121,7 @@ async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:ru
 class Sandbox:
     """Pool of worker processes that runs jobs in order of arrival."""
 
-    def __init__(self, limits: Limits, jobs: str, tasks: TaskGroup, starter: Executor) -> None:
+    def __init__(self, limits: SandboxLimits, jobs: str, tasks: TaskGroup, starter: Executor) -> None:
         self._limits = limits
         self._jobs = jobs
         self._tasks = tasks
@@ -242,7 +242,7 @@ class _Worker:
         """Whether the last job ended properly; only then may the worker get another one."""
 
     @classmethod
-    async def start(cls, limits: Limits, jobs: str, starter: Executor) -> _Worker:
+    async def start(cls, limits: SandboxLimits, jobs: str, starter: Executor) -> _Worker:
         """Start a process in its own session; a socket is all it shares with the server."""
         ours, theirs = socket.socketpair()
         stream = await UNIXSocketStream.from_socket(ours)
@@ -418,7 +418,7 @@ class _OutputTail:
             self._file = None
 
 
-def _spawn(limits: Limits, jobs: str, channel: int, chatter: int) -> subprocess.Popen[bytes]:
+def _spawn(limits: SandboxLimits, jobs: str, channel: int, chatter: int) -> subprocess.Popen[bytes]:
     given = {
         "socket": channel,
         "path": [os.path.abspath(path) for path in sys.path],

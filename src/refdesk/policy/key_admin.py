@@ -11,7 +11,7 @@ from refdesk.calls import DEFAULT_TENANT, ROLES
 from refdesk.config import TOOLSETS, ApiKey
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 MAX_NAME_LENGTH = 255
 """Maximum number of characters in a name, as in the key file."""
@@ -149,7 +149,7 @@ def _validate_choices(argument: str, given: Iterable[str], known: Sequence[str])
         if word not in known:
             nearest = nearest_name(word, known)
             hint = f"did you mean {nearest!r}? " if nearest else ""
-            rule = f"{shortened(word)!r} is unknown; {hint}known are {', '.join(known)}"
+            rule = f"{shorten(word)!r} is unknown; {hint}known are {', '.join(known)}"
             raise NotAKey(argument, rule)
     return words
 
@@ -163,7 +163,7 @@ def _parse_expiry(text: str, now: datetime) -> datetime:
         )
         expiry = expiry.astimezone(UTC)
     except (ValueError, OverflowError):
-        rule = f"{shortened(text)!r} is neither a length such as 90d or 12h nor a date such as 2027-01-31"
+        rule = f"{shorten(text)!r} is neither a length such as 90d or 12h nor a date such as 2027-01-31"
         raise NotAKey("expires", rule) from None
     if expiry <= now:
         raise NotAKey("expires", f"{expiry:%Y-%m-%d %H:%M} UTC has passed")

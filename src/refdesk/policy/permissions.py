@@ -38,7 +38,7 @@ from refdesk.calls import (
     ToolEntry,
 )
 from refdesk.errors import Forbidden, UnknownResource
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 _KNOWN_ROLES = frozenset(ROLES)
 _WRITE_ROLES = frozenset({WRITER, SERVICE, ADMIN})
@@ -222,7 +222,7 @@ class Permissions:
 
     def _check_roles(self, call: Call) -> None:
         if _KNOWN_ROLES.isdisjoint(call.caller.roles):
-            roles = shortened(", ".join(sorted(call.caller.roles)))
+            roles = shorten(", ".join(sorted(call.caller.roles)))
             raise Forbidden(f"The roles of this caller ({roles}) grant nothing; known roles are {', '.join(ROLES)}")
         if _is_beyond_role(call.caller, call.tool):
             raise Forbidden(f"{call.target} changes data, and the role {READER!r} is read-only")
@@ -235,7 +235,7 @@ class Permissions:
             raise Forbidden(f"This belongs to the toolset {named}, which this key doesn't grant")
         uri = _get_resource(call)
         if uri is not None and self._is_of_another_toolset(uri, own):
-            raise UnknownResource(f"No resource {shortened(uri)!r}; see resources/list", shortened(uri))
+            raise UnknownResource(f"No resource {shorten(uri)!r}; see resources/list", shorten(uri))
         requested = self._enabled if call.toolsets is None else call.toolsets
         return replace(call, toolsets=requested - (self._enabled - own))
 

@@ -15,7 +15,7 @@ from refdesk.calls import Answer, Call, Caller, Handler
 from refdesk.config import RateLimitConfig
 from refdesk.documents.tokens import measure_tokens
 from refdesk.errors import RateLimited
-from refdesk.resilience.limits import Charge, Key, Limit, Limits, Metered, Refusal
+from refdesk.resilience.limits import Charge, Key, Limit, Metered, RateLimiter, Refusal
 
 EXPECTED_TOKENS = 1000
 """Tokens charged for a call in progress until the real number is known, so that many concurrent calls don't all pass on
@@ -52,7 +52,7 @@ class RateLimit:
     def __init__(
         self,
         settings: RateLimitConfig,
-        limits: Limits,
+        limits: RateLimiter,
         refused: Callable[[str], None] = lambda kind: None,
         *,
         now: Callable[[], float] = time.monotonic,

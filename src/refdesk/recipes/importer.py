@@ -19,7 +19,7 @@ from refdesk.recipes.installed import find_installed
 from refdesk.recipes.page_store import PageSource, PageStore
 from refdesk.recipes.published import find_newest_release, open_published, open_site
 from refdesk.recipes.recipe import INDEX, Recipe
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 RECIPES_FOLDER = "recipes"
 """Subfolder of the data folder with the downloaded pages, one folder per version."""
@@ -95,7 +95,7 @@ def _require_version(recipe: Recipe, version: str) -> None:
     nearest = recipe.parse_version(version)
     if nearest != version:
         hint = f" Did you mean {nearest}?" if nearest else ""
-        raise CannotFetch(f"{shortened(version)!r} is no version of {recipe.title}.{hint}")
+        raise CannotFetch(f"{shorten(version)!r} is no version of {recipe.title}.{hint}")
 
 
 @dataclass(frozen=True, slots=True)

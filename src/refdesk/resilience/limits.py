@@ -86,7 +86,7 @@ class Refusal:
     guess."""
 
 
-class Limits(Protocol):
+class RateLimiter(Protocol):
     """Rate limiter of one process, or shared by several."""
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
@@ -107,7 +107,7 @@ class Metered:
 
     __slots__ = ("_charge", "_limits", "_now", "_since", "spent")
 
-    def __init__(self, limits: Limits, charge: Charge, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RateLimiter, charge: Charge, now: Callable[[], float] = time.monotonic) -> None:
         self.spent = 0
         self._limits = limits
         self._charge = charge
@@ -123,7 +123,7 @@ class Metered:
             await self._limits.settle(self._charge, self.spent, self._now() - self._since)
 
 
-class MemoryLimits:
+class MemoryRateLimiter:
     """Rate limiter of this process.
 
     A bucket is the time at which it will be full. The same times are in a heap, each once and possibly outdated, so

@@ -16,7 +16,7 @@ from refdesk.resilience.limits import (
     SLACK_SECONDS,
     Charge,
     Key,
-    MemoryLimits,
+    MemoryRateLimiter,
     Refusal,
     clamp_cost,
     compute_settlement,
@@ -89,10 +89,10 @@ return 0
 """
 
 
-class RedisLimits:
+class RedisRateLimiter:
     """Token buckets in Redis, and in this process while Redis is down."""
 
-    def __init__(self, link: RedisLink, local: MemoryLimits) -> None:
+    def __init__(self, link: RedisLink, local: MemoryRateLimiter) -> None:
         self._link = link
         self._local = local
 

@@ -9,7 +9,7 @@ from html import unescape
 from typing import Literal
 
 from refdesk.errors import RateLimited, ToolFailure
-from refdesk.resilience.limits import Charge, Limit, Limits, Metered, Refusal
+from refdesk.resilience.limits import Charge, Limit, Metered, RateLimiter, Refusal
 
 REDACTED = "[redacted]"
 
@@ -25,7 +25,7 @@ class DocumentRateLimiter:
     """Limits calls and tokens per minute for each document of each tenant."""
 
     def __init__(
-        self, calls: int, tokens: int, limits: Limits, on_refusal: Callable[[str], None] = lambda kind: None
+        self, calls: int, tokens: int, limits: RateLimiter, on_refusal: Callable[[str], None] = lambda kind: None
     ) -> None:
         """`on_refusal` is called with `document` for every rejected call."""
         self._on_refusal = on_refusal

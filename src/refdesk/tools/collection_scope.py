@@ -12,7 +12,7 @@ from refdesk.calls import Call, TenantId
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ToolFailure
 from refdesk.tools.projects import Projects
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 ALL = "all"
 DEFAULT_COLLECTION = "default"
@@ -112,4 +112,4 @@ def _find_by_name(infos: Sequence[CollectionInfo], name: str) -> CollectionInfo 
 def _format_not_found(name: str, infos: Sequence[CollectionInfo]) -> str:
     nearest = nearest_name(name.casefold(), [info.id for info in infos])
     hint = f"Did you mean {nearest!r}?" if nearest else "r2r_list_collections lists them."
-    return f"There is no collection {shortened(name)!r}. {hint}"
+    return f"There is no collection {shorten(name)!r}. {hint}"

@@ -30,7 +30,7 @@ from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.paging import DEFAULT_TOKENS, FilePart, read_text
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, shorten_all
 from refdesk.tools.registry import Annotations, Registry, Tool
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
 """Media type of each export format."""
@@ -282,7 +282,7 @@ class Conversion:
             about = packed.about
             return ConvertedDocument(
                 handle=converted.handle,
-                title=mask(shortened(about.title or about.name, MAX_CHARACTERS)),
+                title=mask(shorten(about.title or about.name, MAX_CHARACTERS)),
                 format=about.format,
                 pages=about.pages,
                 page_kind=about.page_unit,
@@ -309,7 +309,7 @@ def _pluralize(number: int, what: str) -> str:
 
 def format_not_converted(handle: str) -> str:
     """Return the error message for an unknown handle."""
-    return f"There is no document {shortened(handle)!r}; it may have expired. Convert the file again for a new handle."
+    return f"There is no document {shorten(handle)!r}; it may have expired. Convert the file again for a new handle."
 
 
 def _parse_page_range(pages: str | None) -> PageRange | None:

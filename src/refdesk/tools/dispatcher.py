@@ -23,7 +23,7 @@ from refdesk.errors import (
     UnknownTool,
 )
 from refdesk.tools.registry import Completion, PromptEntry, Registry, Tool
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 MAX_URI_CHARACTERS = 8000
 """Longer URIs are rejected without a lookup."""
@@ -190,7 +190,7 @@ class Dispatcher:
                 result = await downstream.read_resource(uri, call)
                 if result is not None:
                     return result
-        uri = shortened(uri)
+        uri = shorten(uri)
         detail = f"No resource {uri!r}; see resources/list and resources/templates/list"
         raise UnknownResource(detail, uri)
 
@@ -232,7 +232,7 @@ class Dispatcher:
             result = await downstream.complete_template(template, call)
             if result is not None:
                 return result
-        template = shortened(template)
+        template = shorten(template)
         detail = f"No resource template {template!r}; see resources/templates/list"
         raise UnknownResource(detail, template)
 
@@ -303,4 +303,4 @@ def _require_mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _format_unknown(kind: str, name: str, known: Sequence[str]) -> str:
     nearest = nearest_name(name, known[:MAX_SUGGESTION_CANDIDATES])
     hint = f"did you mean {nearest!r}?" if nearest else f"see {kind}s/list"
-    return f"Unknown {kind} {shortened(name)!r}; {hint}"
+    return f"Unknown {kind} {shorten(name)!r}; {hint}"

@@ -13,7 +13,7 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 MAX_COMPARED_IDS = 1000
 """Ids compared for a suggestion; comparing all could take seconds."""
@@ -25,7 +25,7 @@ async def build_document_not_found(
     """Return the error to raise, with the nearest id that the tenant can read or else `fallback`."""
     nearest = nearest_name(document_id, await engine.list_document_ids(tenant, limit=MAX_COMPARED_IDS))
     hint = f"Did you mean {nearest!r}?" if nearest else fallback
-    return DocumentNotFound(f"There is no document {shortened(document_id)!r}. {hint}")
+    return DocumentNotFound(f"There is no document {shorten(document_id)!r}. {hint}")
 
 
 class DocumentLookup:

@@ -23,7 +23,7 @@ from refdesk.resilience.partial_results import mark_partial_result
 from refdesk.tools.client_callbacks import NO_CALLBACKS
 from refdesk.tools.foreign_hits import ForeignPassage, canonicalize_url, parse_passages
 from refdesk.tools.hits import get_source
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 
@@ -80,7 +80,7 @@ class FederatedResults:
         """Return a sentence on the sources for the model; our own documentation counts if searched."""
         own = int(self.with_own)
         text = f"{len(self.responding) + own} of {len(self.sources) + own} sources answered"
-        missing = "; ".join(f"{server}: {shortened(why, 120)}" for server, why in self.missing.items())
+        missing = "; ".join(f"{server}: {shorten(why, 120)}" for server, why in self.missing.items())
         stale = f"; from an earlier answer: {', '.join(self.stale)}" if self.stale else ""
         return f"{text}{f' ({missing})' if missing else ''}{stale}"
 
@@ -148,7 +148,7 @@ class Federation:
         )
         if result.get("isError") is True:
             text = " ".join(str(item.get("text", "")) for item in result.get("content") or () if isinstance(item, dict))
-            raise ServerRefused(server.name, 0, shortened(text, 200) or "its search tool failed")
+            raise ServerRefused(server.name, 0, shorten(text, 200) or "its search tool failed")
         fetched_at = datetime.now(UTC).isoformat(timespec="seconds")
         meta = result.get("_meta")
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), FETCHED_AT: fetched_at}}

@@ -24,7 +24,7 @@ from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import CannotOpen, ClientCannot, InvalidArguments, MissingCapability, Problem
 from refdesk.tools.json_schema import Arguments
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 T = TypeVar("T")
 FilePath = Annotated[str | None, Field(min_length=1, max_length=4096, description="Path on the desk's machine.")]
@@ -96,7 +96,7 @@ class Sources:
     async def _open_upload(self, uri: str, call: Call) -> AsyncIterator[File]:
         found = await self._conversions.open_upload(call.caller.tenant, uri)
         if found is None:
-            raise CannotOpen(f"There is no upload {shortened(uri)!r}; it may have expired. Send the file again.")
+            raise CannotOpen(f"There is no upload {shorten(uri)!r}; it may have expired. Send the file again.")
         file, name = found
         with file:
             yield File(file.fileno(), name, os.fstat(file.fileno()).st_size)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import orjson
 
 from refdesk.downstream.fleet.sanitize import visible
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 MAX_PASSAGE_CHARACTERS = 8000
 """Length of a passage: more than any answer has room for."""
@@ -180,7 +180,7 @@ def _parse_text(text: str, metadata: Mapping[str, Any] | None = None) -> Foreign
 def _build_passage(text: str, title: str, url: str, version: str) -> ForeignPassage:
     return ForeignPassage(
         visible(text[:MAX_PASSAGE_CHARACTERS])[0].strip(),
-        shortened(_clean_line(title), MAX_TITLE_CHARACTERS) if title else "",
+        shorten(_clean_line(title), MAX_TITLE_CHARACTERS) if title else "",
         _clean_line(url)[:2000],
         _clean_line(version)[:100],
     )

@@ -23,7 +23,7 @@ from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
 from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Gateway:
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the servers that a caller can reach."""
         instructions = [
-            f"{name}: {shortened(visible(server.server_profile.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
+            f"{name}: {shorten(visible(server.server_profile.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
             for name, server in self._fleet.servers.items()
             if server.server_profile is not None
             and server.server_profile.instructions
@@ -157,7 +157,7 @@ class Gateway:
         ]
         if not instructions:
             return ""
-        return shortened(
+        return shorten(
             "\n".join(("Instructions of the connected servers:", *instructions)), ALL_INSTRUCTIONS_CHARACTERS
         )
 
@@ -210,7 +210,7 @@ class Gateway:
         """Return whether a caller can reach the server or any of its tools."""
         if not _has_toolset(caller):
             return False
-        tools = (offer.original for offer in self._fleet.tools.values() if offer.connection is server)
+        tools = (item.original for item in self._fleet.tools.values() if item.connection is server)
         return any(self.downstream.is_reachable(caller, server, name) for name in ("", *tools))
 
     # Helpers.
@@ -289,8 +289,8 @@ class ServerResources:
     def _list_open_servers(self, call: Call) -> list[str]:
         """Return the servers of which a caller may use anything."""
         names = {server.name: [""] for server in self._fleet.servers.values()}
-        for offer in self._fleet.tools.values():
-            names.get(offer.connection.name, []).append(offer.original)
+        for item in self._fleet.tools.values():
+            names.get(item.connection.name, []).append(item.original)
         return [
             name
             for name, server in self._fleet.servers.items()

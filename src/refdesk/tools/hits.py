@@ -14,7 +14,7 @@ from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import DocumentInfo, Hit, PassageSearch, Search
 from refdesk.tools.paging import DEFAULT_TOKENS, find_cut
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 EXTRA_HITS = 5
 """Requested beyond the limit, to replace duplicates."""
@@ -168,8 +168,8 @@ def build_hit_metadata(hit: Hit) -> dict[str, Any]:
     info = hit.document
     fields = {
         "source": get_source(info),
-        "title": shortened(info.title, MAX_CHARACTERS),
-        "section": shortened(hit.path[-1], MAX_CHARACTERS) if hit.path else None,
+        "title": shorten(info.title, MAX_CHARACTERS),
+        "section": shorten(hit.path[-1], MAX_CHARACTERS) if hit.path else None,
         "path": format_path(hit.path) if len(hit.path) > 1 else None,
         "page": hit.page,
         "anchor": hit.anchor or None,

@@ -39,7 +39,7 @@ from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.previews import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 TOOLSET = "r2r"
 
@@ -177,7 +177,7 @@ class _Batch:
     is_folder: bool = False
 
 
-class Ingesting:
+class IngestionTools:
     """Handlers of the ingestion tools."""
 
     def __init__(self, engine: Engine, scopes: ScopeResolver, sources: Sources, conversions: Conversions) -> None:
@@ -339,7 +339,7 @@ def build_url_source(url: str) -> UrlSource:
     """Return a URL source; raise CannotFetch if the URL can never be fetched."""
     # A percent sign in the host, which a stray bracket is escaped to, is never valid.
     if "%" in parse_url(url).host:
-        raise CannotFetch(f"{shortened(url)!r} is not a valid URL. Give one such as https://example.com/guide.")
+        raise CannotFetch(f"{shorten(url)!r} is not a valid URL. Give one such as https://example.com/guide.")
     return UrlSource(url)
 
 
@@ -412,7 +412,7 @@ def _suggest_next(batch: _Batch) -> str:
 def _build_task_state(status: DocumentStatus) -> TaskState:
     return TaskState(
         document_id=status.id,
-        title=shortened(status.title, MAX_CHARACTERS),
+        title=shorten(status.title, MAX_CHARACTERS),
         ingestion_status=status.status,
         extraction_status=_get_extraction_status(status),
         progress=round(status.progress, 3),
@@ -437,7 +437,7 @@ def _get_file_name(status: DocumentStatus) -> str:
 
 
 def _shorten(text: str | None) -> str | None:
-    return shortened(text, MAX_CHARACTERS * 2) if text else None
+    return shorten(text, MAX_CHARACTERS * 2) if text else None
 
 
 def _format_error(error: str | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from refdesk.documents.model import Section
 from refdesk.tools.json_schema import Result
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 MAX_CHARACTERS = 160
 """Length of a title, warning, tag or property; the longest real titles have about a hundred."""
@@ -26,7 +26,7 @@ class OutlineEntry(Result):
     @classmethod
     def of(cls, section: Section, mask: Callable[[str], str] = str) -> OutlineEntry:
         """Return the entry of a section, with its title masked."""
-        title = mask(shortened(section.title, MAX_CHARACTERS))
+        title = mask(shorten(section.title, MAX_CHARACTERS))
         return cls(id=section.id, title=title, level=section.level, page=section.page)
 
     def readable(self) -> str:
@@ -37,7 +37,7 @@ class OutlineEntry(Result):
 def shorten_all(texts: Iterable[str], mask: Callable[[str], str] = str) -> list[str]:
     """Return the first texts, each shortened, and the number of omitted ones."""
     all_texts = list(texts)
-    first = [mask(shortened(text, MAX_CHARACTERS)) for text in all_texts[:MAX_ENTRIES]]
+    first = [mask(shorten(text, MAX_CHARACTERS)) for text in all_texts[:MAX_ENTRIES]]
     return [*first, f"… {len(all_texts) - MAX_ENTRIES} more"] if len(all_texts) > MAX_ENTRIES else first
 
 
@@ -49,4 +49,4 @@ def shorten_mapping(values: Mapping[str, str], mask: Callable[[str], str] = str)
 
 def format_path(path: Sequence[str]) -> str:
     """Format headings, from the top down, as one line."""
-    return " › ".join(shortened(title, MAX_CHARACTERS // 2) for title in path[-4:])
+    return " › ".join(shorten(title, MAX_CHARACTERS // 2) for title in path[-4:])

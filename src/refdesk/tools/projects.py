@@ -30,7 +30,7 @@ from refdesk.calls import Call, TenantId, UserId
 from refdesk.config import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 COLLECTION_PREFIX = "claude-code-"
 """Prefix of a project's collection name."""
@@ -221,12 +221,12 @@ def _parse_root(root: Mapping[str, Any]) -> Project | None:
     path = unquote(parts.path) if parts.scheme else ""
     # The folder's name, not the displayed one, which differs between clients.
     name = _clean_name(PurePosixPath(path).name)
-    return Project(name, shortened(path, 1000)) if name else None
+    return Project(name, shorten(path, 1000)) if name else None
 
 
 def _clean_name(name: str) -> str:
     """Normalize whitespace and length; reject unprintable names."""
-    return shortened(" ".join(name.split()), 80) if name.isprintable() else ""
+    return shorten(" ".join(name.split()), 80) if name.isprintable() else ""
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from refdesk.engines.base import DocumentStatus, Engine, Listing
 from refdesk.tools.collection_scope import ALL, ScopeResolver
 from refdesk.tools.previews import MAX_CHARACTERS
 from refdesk.tools.registry import Prompt, PromptArgument, Registry
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 TOOLSET = "r2r"
 
@@ -53,7 +53,7 @@ class KnowledgePrompts:
 
     async def onboard(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
         where, newest = await self._list_newest(arguments, call)
-        reader = f" I am {shortened(arguments['role'])}." if arguments.get("role") else ""
+        reader = f" I am {shorten(arguments['role'])}." if arguments.get("role") else ""
         return _build_message(
             f'Onboard me to the project whose documents are in the collection "{where}".{reader}\n\n'
             f"{_format_documents('Some of its documents', newest)}\n\n"
@@ -86,7 +86,7 @@ class KnowledgePrompts:
 def _format_documents(title: str, documents: Sequence[DocumentStatus]) -> str:
     if not documents:
         return "It has no documents yet. Say so, and that r2r_ingest_document adds some."
-    lines = [f"- {d.id}: {shortened(d.title, MAX_CHARACTERS)} ({d.updated_at:%Y-%m-%d %H:%M})" for d in documents]
+    lines = [f"- {d.id}: {shorten(d.title, MAX_CHARACTERS)} ({d.updated_at:%Y-%m-%d %H:%M})" for d in documents]
     return "\n".join([f"{title}:", *lines])
 
 

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from refdesk.calls import SILENT, Call, Caller, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
-from refdesk.downstream.fleet.exposure import Offer
+from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Callbacks
 from refdesk.errors import (
@@ -246,14 +246,14 @@ class _ProxiedEntry:
 
     toolset: ClassVar[str] = TOOLSET
 
-    def __init__(self, offer: Offer, downstream: Downstream) -> None:
-        self.name = offer.exposed
-        self.server = offer.connection
-        self.original = offer.original
+    def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
+        self.name = item.exposed
+        self.server = item.connection
+        self.original = item.original
         self._downstream = downstream
-        self._listing: dict[str, Any] = {**offer.definition, "name": offer.exposed}
-        if offer.is_stale:
-            meta = offer.definition.get("_meta")
+        self._listing: dict[str, Any] = {**item.definition, "name": item.exposed}
+        if item.is_stale:
+            meta = item.definition.get("_meta")
             self._listing["_meta"] = {**(meta if isinstance(meta, dict) else {}), STALE_META: True}
 
     def seconds_for(self, call: Call) -> float:
@@ -270,10 +270,10 @@ class ProxiedTool(_ProxiedEntry):
 
     is_live: ClassVar[bool] = False
 
-    def __init__(self, offer: Offer, downstream: Downstream) -> None:
-        super().__init__(offer, downstream)
+    def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
+        super().__init__(item, downstream)
         self.is_listed = downstream.lists_tools
-        self.definition = definition = offer.definition
+        self.definition = definition = item.definition
         hints = definition.get("annotations") or {}
         self.title: str = definition.get("title") or str(hints.get("title") or self.name)
         self.description: str = definition.get("description") or ""
@@ -353,8 +353,8 @@ class Downstream:
         self.forward = Forwarder()
         self.results = LongResults()
         self._own_schemes = frozenset(own_schemes)
-        self._tool_offers: Mapping[str, Offer] = {}
-        self._prompt_offers: Mapping[str, Offer] = {}
+        self._tool_items: Mapping[str, ExposedItem] = {}
+        self._prompt_items: Mapping[str, ExposedItem] = {}
         self._tools: dict[str, ProxiedTool] = {}
         self._prompts: dict[str, ProxiedPrompt] = {}
         self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
@@ -367,26 +367,26 @@ class Downstream:
     @property
     def tools(self) -> Mapping[str, ProxiedTool]:
         """The fleet's tools, wrapped once per catalogue, which is immutable."""
-        offers = self.fleet.tools
-        if offers is not self._tool_offers:
-            self._tool_offers = offers
-            self._tools = {name: ProxiedTool(offer, self) for name, offer in offers.items()}
+        items = self.fleet.tools
+        if items is not self._tool_items:
+            self._tool_items = items
+            self._tools = {name: ProxiedTool(item, self) for name, item in items.items()}
         return self._tools
 
     @property
     def prompts(self) -> Mapping[str, ProxiedPrompt]:
         """The fleet's prompts, wrapped once per catalogue."""
-        offers = self.fleet.prompts
-        if offers is not self._prompt_offers:
-            self._prompt_offers = offers
-            self._prompts = {name: ProxiedPrompt(offer, self) for name, offer in offers.items()}
+        items = self.fleet.prompts
+        if items is not self._prompt_items:
+            self._prompt_items = items
+            self._prompts = {name: ProxiedPrompt(item, self) for name, item in items.items()}
         return self._prompts
 
     def find_tool(self, name: str) -> ProxiedTool | None:
         """Return a tool by its exposed name, or by `server:tool` or `server__tool` with the server's own name of it."""
         tool = self.tools.get(name)
-        offer = self.fleet.find_tool(name) if tool is None else None
-        return self.tools.get(offer.exposed) if offer is not None else tool
+        item = self.fleet.find_tool(name) if tool is None else None
+        return self.tools.get(item.exposed) if item is not None else tool
 
     def find_prompt(self, name: str) -> ProxiedPrompt | None:
         """Return a prompt by its exposed name, or the first one that its server calls this."""
@@ -420,9 +420,9 @@ class Downstream:
 
     async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
         """Return the completion of the server that has the template."""
-        offer = self.fleet.templates.get(template)
-        offer = None if offer is None or self.is_own(template) else self._find_open(offer, call.caller)
-        return None if offer is None else await self.complete(call, offer.connection, dict(call.params))
+        item = self.fleet.templates.get(template)
+        item = None if item is None or self.is_own(template) else self._find_open(item, call.caller)
+        return None if item is None else await self.complete(call, item.connection, dict(call.params))
 
     async def complete(self, call: Call, server: Connection, params: dict[str, Any]) -> dict[str, Any]:
         """Request a completion, unless the server declares that it has none."""
@@ -445,7 +445,7 @@ class Downstream:
         servers = self.fleet.servers.values()
         if not servers:
             return True
-        now, listed = time.monotonic(), {offer.connection for offer in self.fleet.tools.values()}
+        now, listed = time.monotonic(), {item.connection for item in self.fleet.tools.values()}
         return all(self._has_listed(server, listed, now) for server in servers)
 
     def is_own(self, uri: str) -> bool:
@@ -462,12 +462,12 @@ class Downstream:
             return state != "Starting"
         return now >= self._listing_deadlines.setdefault(server, now + LISTING_GRACE_SECONDS)
 
-    def _list_open(self, offers: Mapping[str, Offer], caller: Caller) -> Iterable[Mapping[str, Any]]:
-        found = (self._find_open(offer, caller) for uri, offer in offers.items() if not self.is_own(uri))
-        return (offer.definition for offer in found if offer is not None)
+    def _list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
+        found = (self._find_open(item, caller) for uri, item in items.items() if not self.is_own(uri))
+        return (item.definition for item in found if item is not None)
 
-    def _find_open(self, offer: Offer, caller: Caller) -> Offer | None:
-        """Return the first offer of a URI that the caller may use."""
-        uri = offer.original
-        offers = self.fleet.duplicate_uris.get(uri, (offer,))
-        return next((candidate for candidate in offers if self.is_reachable(caller, candidate.connection, uri)), None)
+    def _find_open(self, item: ExposedItem, caller: Caller) -> ExposedItem | None:
+        """Return the first item of a URI that the caller may use."""
+        uri = item.original
+        items = self.fleet.duplicate_uris.get(uri, (item,))
+        return next((candidate for candidate in items if self.is_reachable(caller, candidate.connection, uri)), None)

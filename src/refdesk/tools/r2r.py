@@ -39,7 +39,7 @@ from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.paging import MaxTokens
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.tools.registry import Registry, Tool
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 TOOLSET = "r2r"
 
@@ -172,11 +172,11 @@ class ListedDocument(_FrozenModel):
     def of(cls, status: DocumentStatus) -> ListedDocument:
         return cls(
             document_id=status.id,
-            title=shortened(status.title, MAX_CHARACTERS),
+            title=shorten(status.title, MAX_CHARACTERS),
             ingestion_status=status.status,
             created_at=_format_time(status.created_at),
             size_bytes=status.size_bytes,
-            error=shortened(status.error, MAX_CHARACTERS) if status.error else None,
+            error=shorten(status.error, MAX_CHARACTERS) if status.error else None,
         )
 
 
@@ -209,8 +209,8 @@ class ListedCollection(_FrozenModel):
     def of(cls, info: CollectionInfo) -> ListedCollection:
         return cls(
             collection_id=info.id,
-            name=shortened(info.name, MAX_CHARACTERS),
-            description=shortened(info.description, MAX_CHARACTERS),
+            name=shorten(info.name, MAX_CHARACTERS),
+            description=shorten(info.description, MAX_CHARACTERS),
             document_count=info.documents,
             user_count=1,  # the tenant: all of its users see the same
             version=info.version or None,
@@ -246,7 +246,7 @@ class AnswerWriter(Protocol):
         ...
 
 
-class Knowledge:
+class KnowledgeTools:
     """Handlers of the search and list tools."""
 
     def __init__(
@@ -532,7 +532,7 @@ def _build_rag_source(citation: int, hit: Hit) -> RagSource:
     return RagSource(
         citation=citation,
         text=make_excerpt(hit.text, SOURCE_CHARACTERS),
-        document=format_path(hit.path) or shortened(info.title, MAX_CHARACTERS),
+        document=format_path(hit.path) or shorten(info.title, MAX_CHARACTERS),
         document_id=info.id,
         chunk_id=hit.chunk_id,
         score=round(hit.score, 4),

@@ -16,14 +16,14 @@ from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.resilience.limits import Limits, MemoryLimits
+from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
-from refdesk.validation import invalid_arguments, nearest_name, shortened
+from refdesk.validation import invalid_arguments, nearest_name, shorten
 
 TOOLSET = "reader"
 
@@ -201,7 +201,7 @@ class Reader:
         settings: ReaderConfig,
         blocklist: Blocklist,
         tools: Callable[[Call], Iterable[ToolEntry]],
-        limits: Limits | None = None,
+        limits: RateLimiter | None = None,
         on_refusal: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self._documents = documents
@@ -209,7 +209,7 @@ class Reader:
         self._local = local
         self._settings = settings
         self._tools = tools
-        buckets = MemoryLimits() if limits is None else limits
+        buckets = MemoryRateLimiter() if limits is None else limits
         self._rate = DocumentRateLimiter(settings.rate_limit_calls, settings.rate_limit_tokens, buckets, on_refusal)
         self._blocklist = blocklist
 
@@ -307,7 +307,7 @@ class Reader:
             screen = self._blocklist.screen
             all_sections = [s for s in _list_sections(packed, arguments) if not self._blocklist.is_blocked(s.id)]
             entries = [OutlineEntry.of(s, screen) for s in _fit_sections(all_sections, self._settings.max_text_bytes)]
-            title = screen(shortened(about.title or about.name, MAX_CHARACTERS))
+            title = screen(shorten(about.title or about.name, MAX_CHARACTERS))
             return DocumentMetadata(
                 doc_id=arguments.doc_id,
                 title=title,
@@ -330,7 +330,7 @@ class Reader:
         def read(packed: PackedDocument) -> Snippets:
             hits = [
                 Snippet(
-                    text=self._blocklist.screen(shortened(snippet, SNIPPET_CHARACTERS)),
+                    text=self._blocklist.screen(shorten(snippet, SNIPPET_CHARACTERS)),
                     section_id=self._blocklist.mask(chunk.section),
                     section=self._blocklist.screen(format_path(chunk.path)) or None,
                     page=chunk.first_page,
@@ -451,7 +451,7 @@ class Reader:
         return [chosen[index] for index in sorted(chosen)], False
 
     def _screen_chunk(self, chunk: WindowChunk) -> WindowChunk:
-        section = shortened(chunk.section or "", 2 * MAX_CHARACTERS)
+        section = shorten(chunk.section or "", 2 * MAX_CHARACTERS)
         return chunk.model_copy(
             update={
                 "text": self._blocklist.screen(chunk.text),
@@ -500,7 +500,7 @@ def _check_pages(first: int, last: int, pages: set[int]) -> None:
 def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:
     nearest = nearest_name(arguments.section_id, packed.section_ids(MAX_SUGGESTED_SECTIONS))
     hint = f"Did you mean {nearest!r}?" if nearest else "read_doc_metadata lists the sections."
-    return f"{shortened(arguments.doc_id)!r} has no section {shortened(arguments.section_id)!r}. {hint}"
+    return f"{shorten(arguments.doc_id)!r} has no section {shorten(arguments.section_id)!r}. {hint}"
 
 
 def _list_sections(packed: PackedDocument, arguments: ReadDocMetadata) -> list[Section]:

@@ -28,7 +28,7 @@ from refdesk.calls import (
 )
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema
-from refdesk.validation import invalid_arguments, shortened
+from refdesk.validation import invalid_arguments, shorten
 
 A = TypeVar("A", bound=Arguments)
 
@@ -210,7 +210,7 @@ class Prompt:
         known = {argument.name for argument in self.arguments}
         required = [argument.name for argument in self.arguments if argument.required]
         problems = [Problem(name, "is required") for name in required if not arguments.get(name)]
-        problems += [Problem(shortened(str(name)), "unknown argument") for name in arguments if name not in known]
+        problems += [Problem(shorten(str(name)), "unknown argument") for name in arguments if name not in known]
         problems += [
             Problem(name, "must be a string") for name in known if not isinstance(arguments.get(name, ""), str)
         ]

@@ -21,7 +21,7 @@ from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.tool_index import Embed, ToolDescription, ToolIndex, ToolVectors, describe_tool
-from refdesk.validation import nearest_name, shortened
+from refdesk.validation import nearest_name, shorten
 
 SEARCH, CALL = "search_tools", "call_tool"
 
@@ -205,13 +205,11 @@ def _filter_by_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str
     if not found:
         servers = sorted({tool.server.name for tool in tools.values()})
         nearest = nearest_name(server, servers)
-        hint = (
-            f"did you mean {nearest!r}?" if nearest else f"servers are {shortened(', '.join(servers), 1000) or 'none'}"
-        )
-        raise InvalidArguments([Problem("server", f"there is no server {shortened(server)!r}; {hint}")])
+        hint = f"did you mean {nearest!r}?" if nearest else f"servers are {shorten(', '.join(servers), 1000) or 'none'}"
+        raise InvalidArguments([Problem("server", f"there is no server {shorten(server)!r}; {hint}")])
     return found
 
 
 def _format_tool(tool: ProxiedTool) -> dict[str, Any]:
-    description = shortened(tool.description, DESCRIPTION_CHARACTERS)
+    description = shorten(tool.description, DESCRIPTION_CHARACTERS)
     return {"name": tool.name, "description": description, "inputSchema": tool.input_schema}

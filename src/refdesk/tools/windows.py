@@ -23,7 +23,7 @@ from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.previews import format_path
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 RETRIES = 1
 """Reads are safe to retry, and most transient failures are over by then."""
@@ -72,7 +72,7 @@ class LocalWindows:
             chunks = await to_thread.run_sync(packed.window, anchor, before, after)
         if chunks is None:
             raise DocumentNotFound(
-                f"{shortened(doc_id)!r} has no chunk {shortened(anchor)!r}. doc_local_search returns chunk ids."
+                f"{shorten(doc_id)!r} has no chunk {shorten(anchor)!r}. doc_local_search returns chunk ids."
             )
         return [_build_chunk(c.id, c.text, c.section, c.path, c.first_page) for c in chunks]
 
@@ -121,7 +121,7 @@ class RemoteWindows:
             return window.chunks
         if window in (404, 422):
             raise DocumentNotFound(
-                f"There is no document {shortened(doc_id)!r} with a chunk {shortened(anchor)!r}; "
+                f"There is no document {shorten(doc_id)!r} with a chunk {shorten(anchor)!r}; "
                 "doc_local_search gives chunk ids."
             )
         raise _build_error(f"answered with status {window}", DEFAULT_RETRY_AFTER_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.fleet.pins import MAX_SHOWN_BYTES, MAX_TOOLS, Held, Pins, digest
+from refdesk.downstream.fleet.pins import MAX_SHOWN_BYTES, MAX_TOOLS, HeldTool, Pins, digest
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
 from tests.downstream.scripted import tool
 
@@ -42,7 +42,7 @@ def test_a_tool_of_which_anything_changed_waits_and_the_others_live_on(tmp_path:
     pins.review("bank", [WHOLE, tool("look")], "changed")
     changed = {**WHOLE, **change}
     held = pins.review("bank", [changed, tool("look")], "changed")
-    assert held == {"pay": Held("bank", "pay", WHOLE, changed, digest(changed))}
+    assert held == {"pay": HeldTool("bank", "pay", WHOLE, changed, digest(changed))}
     assert pins.held() == [held["pay"]]
 
 
@@ -145,7 +145,7 @@ def test_of_a_definition_that_is_very_long_only_the_hash_is_kept(tmp_path: Path)
 
 @pytest.mark.parametrize("ask", [Pins.approve, Pins.reject])
 def test_what_does_not_wait_cannot_be_approved_and_the_answer_helps(
-    tmp_path: Path, ask: Callable[[Pins, str, str | None], list[Held]]
+    tmp_path: Path, ask: Callable[[Pins, str, str | None], list[HeldTool]]
 ) -> None:
     pins = Pins(tmp_path)
     pins.review("bank", [WHOLE], "new")

@@ -96,7 +96,7 @@ TOOLS: dict[str, Tool] = {}
 def tool(
     description: str, /, *, output: Mapping[str, Any] | None = None, has_hints: bool = True, **arguments: str
 ) -> Callable[[Function], None]:
-    """Offer a function as a tool; the arguments are named with their JSON types and may all be left out."""
+    """ExposedItem a function as a tool; the arguments are named with their JSON types and may all be left out."""
 
     def offer(function: Function) -> None:
         name = function.__name__

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from refdesk.config.models import EmbeddingConfig
-from refdesk.documents.sandbox import Limits, open_sandbox
+from refdesk.documents.sandbox import SandboxLimits, open_sandbox
 from refdesk.engines.embedded.embedding import Vectors, open_embedder
 from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, SandboxBatchEmbedder
 from refdesk.engines.embedded.embedding.onnx import OnnxModel, read_builtin_model, read_model_folder
@@ -46,7 +46,7 @@ async def test_odd_passages_are_embedded_too() -> None:
 
 async def test_a_worker_that_dies_is_told_and_another_takes_its_place() -> None:
     before = children()
-    async with open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
+    async with open_sandbox(SandboxLimits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
         embed_batch = SandboxBatchEmbedder(sandbox, 384)
         await embed_batch(["text"])
         (worker,) = map(int, children() - before)

@@ -28,7 +28,7 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 MAX_SPAN = 10_000
 """Longest span of a table cell, against cells that claim a billion columns."""
@@ -120,7 +120,7 @@ class _Reader:
         kind, _, index = pointer.removeprefix("#/").partition("/")
         items = self._content.get(kind)
         if not (isinstance(items, list) and index.isdecimal() and int(index) < len(items)):
-            raise ValueError(f"the reference {shortened(pointer)!r} leads nowhere")
+            raise ValueError(f"the reference {shorten(pointer)!r} leads nowhere")
         item: Item = items[int(index)]
         return item
 

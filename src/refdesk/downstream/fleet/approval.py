@@ -7,18 +7,18 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from refdesk.downstream.fleet.pins import Held, Pins
+from refdesk.downstream.fleet.pins import HeldTool, Pins
 
 CONTEXT_LINES = 2
 """Unchanged lines shown around a change."""
 
 
-def waiting(pins: Pins, server: str | None, tool: str | None) -> list[Held]:
+def waiting(pins: Pins, server: str | None, tool: str | None) -> list[HeldTool]:
     """Return the held tools: of all servers or one, all tools or one."""
     return [held for held in pins.held(server) if tool in (None, held.tool)]
 
 
-def decide(pins: Pins, server: str, tool: str | None, shown: Sequence[Held], *, reject: bool) -> list[Held]:
+def decide(pins: Pins, server: str, tool: str | None, shown: Sequence[HeldTool], *, reject: bool) -> list[HeldTool]:
     """Approve the tools as shown, or reject them. Return the affected ones.
 
     Raises InvalidArguments if none is held. A tool that has changed since it was shown isn't approved.

@@ -57,7 +57,7 @@ _FIELDS: Mapping[ListName, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ExposedItem:
     """An exposed tool, prompt, resource or template of a server."""
 
     connection: Connection

@@ -20,17 +20,17 @@ from anyio import CancelScope
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposureRules, Offer
+from refdesk.downstream.fleet.exposure import ExposedItem, ExposureRules
 from refdesk.downstream.fleet.list_cache import ListCache
 from refdesk.downstream.fleet.list_refresh import COALESCE_SECONDS
 from refdesk.downstream.fleet.member import Member
-from refdesk.downstream.fleet.pins import Held, Pins
+from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.fleet.resource_lookup import Read, ResourceOwners
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
 from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
 
-__all__ = ["Fleet", "Held", "Offer", "open_fleet"]
+__all__ = ["ExposedItem", "Fleet", "HeldTool", "open_fleet"]
 
 logger = logging.getLogger(__name__)
 
@@ -117,27 +117,27 @@ class Fleet:
         return self._servers
 
     @property
-    def tools(self) -> Mapping[str, Offer]:
+    def tools(self) -> Mapping[str, ExposedItem]:
         """Exposed tools by exposed name."""
         return self._catalogue.tools
 
     @property
-    def prompts(self) -> Mapping[str, Offer]:
+    def prompts(self) -> Mapping[str, ExposedItem]:
         """Exposed prompts by exposed name."""
         return self._catalogue.prompts
 
     @property
-    def resources(self) -> Mapping[str, Offer]:
+    def resources(self) -> Mapping[str, ExposedItem]:
         """Exposed resources by URI."""
         return self._catalogue.resources
 
     @property
-    def templates(self) -> Mapping[str, Offer]:
+    def templates(self) -> Mapping[str, ExposedItem]:
         """Exposed resource templates by URI template."""
         return self._catalogue.templates
 
     @property
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, HeldTool]:
         """Tools that wait for approval, by `server:tool`."""
         members = self._members.items()
         return {f"{name}:{tool}": held for name, member in members for tool, held in member.held.items()}
@@ -147,12 +147,12 @@ class Fleet:
         """Circuit breakers of the servers."""
         return [member.connection.dependency for member in self._members.values()]
 
-    def find_tool(self, name: str) -> Offer | None:
+    def find_tool(self, name: str) -> ExposedItem | None:
         """Return a tool by its exposed name, or by `server:tool` or `server__tool` with the server's own tool name."""
         return self._catalogue.find_tool(name)
 
     @property
-    def duplicate_uris(self) -> Mapping[str, Sequence[Offer]]:
+    def duplicate_uris(self) -> Mapping[str, Sequence[ExposedItem]]:
         """Resources and templates that several servers have under one URI, in the order of the servers."""
         return self._catalogue.duplicates
 

@@ -14,7 +14,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, filter_list
 from refdesk.downstream.fleet.list_cache import LIST_NAMES, ListCache, ListName, Lists
 from refdesk.downstream.fleet.list_refresh import ServerList
-from refdesk.downstream.fleet.pins import Held, Pins
+from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.fleet.snapshot import ServerSnapshot
 from refdesk.errors import RefdeskError
 
@@ -43,7 +43,7 @@ class Member:
         self.lists: dict[ListName, ServerList] = {
             name: ServerList(name, connection, self._handle_result) for name in LIST_NAMES
         }
-        self.held: Mapping[str, Held] = {}
+        self.held: Mapping[str, HeldTool] = {}
         self._filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LIST_NAMES}
         self._is_live: dict[ListName, bool] = dict.fromkeys(LIST_NAMES, False)
         self._saved = Lists()
@@ -162,7 +162,7 @@ class Member:
                 self.held, self._pin_error = held, None
             self._filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live
 
-    def _log_held(self, held: Mapping[str, Held]) -> None:
+    def _log_held(self, held: Mapping[str, HeldTool]) -> None:
         """Log each held tool once per definition."""
         for name, tool in held.items():
             if self.held.get(name) != tool:

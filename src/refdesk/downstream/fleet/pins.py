@@ -44,7 +44,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTool:
     """A tool that waits for approval."""
 
     server: str
@@ -95,7 +95,7 @@ class Pins:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
 
-    def review(self, server: str, tools: Iterable[Message], hold: Hold) -> dict[str, Held]:
+    def review(self, server: str, tools: Iterable[Message], hold: Hold) -> dict[str, HeldTool]:
         """Return the tools of a server that wait for approval, by name, and record tools seen for the first time.
 
         Rejected tools are included as long as they are unchanged.
@@ -124,7 +124,7 @@ class Pins:
             logger.error("downstream.pins_unwritten", extra={"fields": {"server": server, "why": error.detail}})
             return _update_pins(self._read().servers.get(server, _ServerPins()), seen_now, hold)
 
-    def held(self, server: str | None = None) -> list[Held]:
+    def held(self, server: str | None = None) -> list[HeldTool]:
         """Return the tools that wait for approval, of one server or of all."""
         return [
             _build_held(name, tool, known, seen)
@@ -133,7 +133,9 @@ class Pins:
             for tool, seen in known.held.items()
         ]
 
-    def approve(self, server: str, tool: str | None = None, *, as_shown: Iterable[Held] | None = None) -> list[Held]:
+    def approve(
+        self, server: str, tool: str | None = None, *, as_shown: Iterable[HeldTool] | None = None
+    ) -> list[HeldTool]:
         """Trust a held tool, or all held tools of a server. Return the approved ones.
 
         With `as_shown`, only tools that are still as shown are approved: a server may change a tool during the review.
@@ -150,7 +152,7 @@ class Pins:
             self._replace(file)
         return approved
 
-    def reject(self, server: str, tool: str | None = None) -> list[Held]:
+    def reject(self, server: str, tool: str | None = None) -> list[HeldTool]:
         """Reject a held tool, or all held tools of a server, until they change again."""
         with self._lock():
             file = self._read()
@@ -168,7 +170,7 @@ class Pins:
             if file.servers.pop(server, None) is not None:
                 self._replace(file)
 
-    def _select_held(self, file: _PinsFile, server: str, tool: str | None) -> list[Held]:
+    def _select_held(self, file: _PinsFile, server: str, tool: str | None) -> list[HeldTool]:
         known = file.servers.get(server, _ServerPins())
         names = list(known.held) if tool is None else [tool]
         if not names or names[0] not in known.held:
@@ -231,9 +233,9 @@ def _is_trusted(known: _ServerPins, name: str, seen: _SeenDefinition) -> bool:
     return name in known.trusted and known.trusted[name].sha256 == seen.sha256
 
 
-def _build_held(server: str, tool: str, known: _ServerPins, seen: _SeenDefinition) -> Held:
+def _build_held(server: str, tool: str, known: _ServerPins, seen: _SeenDefinition) -> HeldTool:
     before = known.trusted.get(tool)
-    return Held(server, tool, before.shown if before else None, seen.shown, seen.sha256)
+    return HeldTool(server, tool, before.shown if before else None, seen.shown, seen.sha256)
 
 
 def _describe_nothing_held(file: _PinsFile, server: str, tool: str | None) -> str:

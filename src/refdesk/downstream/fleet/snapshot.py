@@ -8,10 +8,10 @@ from typing import Any
 
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposureRules, ListEntry, Offer
+from refdesk.downstream.fleet.exposure import ExposedItem, ExposureRules, ListEntry
 from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assign_server_ids, clean_name
-from refdesk.downstream.fleet.pins import Held
+from refdesk.downstream.fleet.pins import HeldTool
 from refdesk.downstream.fleet.templates import Template, parse_template
 
 _NAMED_LISTS: tuple[ListName, ...] = ("tools", "prompts")
@@ -25,7 +25,7 @@ class ServerSnapshot:
     connection: Connection
     rules: ExposureRules
     entries: Mapping[ListName, Sequence[ListEntry]]
-    held: Mapping[str, Held]
+    held: Mapping[str, HeldTool]
     stale: frozenset[ListName]
     """Lists that are only the last known ones."""
 
@@ -38,19 +38,19 @@ class FleetCatalogue:
     caller's permissions decide.
     """
 
-    tools: Mapping[str, Offer] = field(default_factory=dict)
-    prompts: Mapping[str, Offer] = field(default_factory=dict)
-    resources: Mapping[str, Offer] = field(default_factory=dict)
-    templates: Mapping[str, Offer] = field(default_factory=dict)
-    duplicates: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)
+    tools: Mapping[str, ExposedItem] = field(default_factory=dict)
+    prompts: Mapping[str, ExposedItem] = field(default_factory=dict)
+    resources: Mapping[str, ExposedItem] = field(default_factory=dict)
+    templates: Mapping[str, ExposedItem] = field(default_factory=dict)
+    duplicates: Mapping[str, tuple[ExposedItem, ...]] = field(default_factory=dict)
     """By URI or URI template, in the order of the servers."""
     routes: tuple[tuple[Template, Connection], ...] = ()
     """Parsed templates in matching order."""
-    native_names: Mapping[tuple[str, str], Offer] = field(default_factory=dict)
+    native_names: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
     """Tools by server id or name, and the server's own tool name."""
     reserved: IsReserved = lambda name: False
 
-    def find_tool(self, name: str) -> Offer | None:
+    def find_tool(self, name: str) -> ExposedItem | None:
         """Return a tool by its exposed name, or by `server:tool` or `server__tool` if that is unambiguous."""
         offer = self.tools.get(name)
         if offer is not None or self.reserved(name):
@@ -99,16 +99,16 @@ def _expose_named(
     ids: Mapping[str, str],
     settings: DownstreamConfig,
     reserved: IsReserved,
-) -> dict[str, Offer]:
+) -> dict[str, ExposedItem]:
     """Return tools or prompts by exposed name. Held tools keep their names, so that other names don't change."""
     claims = [(claim, server, entry) for server in servers for claim, entry in _iter_claims(server, list_name, ids)]
     names = assign_names([claim for claim, _, _ in claims], settings, reserved)
-    offers: dict[str, Offer] = {}
+    offers: dict[str, ExposedItem] = {}
     for name, (claim, server, entry) in zip(names, claims, strict=True):
         if list_name == "tools" and claim.original in server.held:
             continue
         definition = entry.definition if claim.original == name else {**entry.definition, "name": name}
-        offers[name] = Offer(server.connection, claim.original, definition, name, list_name in server.stale)
+        offers[name] = ExposedItem(server.connection, claim.original, definition, name, list_name in server.stale)
     return offers
 
 
@@ -126,21 +126,21 @@ def _iter_claims(
         yield Claim(server_name, ids[server_name], original, clean_name(name)), entry
 
 
-def _expose_by_uri(servers: Sequence[ServerSnapshot], list_name: ListName) -> dict[str, list[Offer]]:
-    found: dict[str, list[Offer]] = {}
+def _expose_by_uri(servers: Sequence[ServerSnapshot], list_name: ListName) -> dict[str, list[ExposedItem]]:
+    found: dict[str, list[ExposedItem]] = {}
     for server in servers:
         for entry in server.entries[list_name]:
             uri = entry.original
-            offer = Offer(server.connection, uri, entry.definition, uri, list_name in server.stale)
+            offer = ExposedItem(server.connection, uri, entry.definition, uri, list_name in server.stale)
             found.setdefault(uri, []).append(offer)
     return found
 
 
-def _get_definitions(duplicates: Mapping[str, Sequence[Offer]]) -> dict[str, list[Mapping[str, Any]]]:
+def _get_definitions(duplicates: Mapping[str, Sequence[ExposedItem]]) -> dict[str, list[Mapping[str, Any]]]:
     return {uri: [offer.definition for offer in offers] for uri, offers in duplicates.items()}
 
 
-def _has_differences(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
+def _has_differences(before: Mapping[str, ExposedItem], now: Mapping[str, ExposedItem]) -> bool:
     """Whether the displayed lists differ. Owner and staleness aren't displayed."""
     return before.keys() != now.keys() or any(before[name].definition != now[name].definition for name in now)
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.validation import MAX_PROBLEMS, nearest_name, shortened
+from refdesk.validation import MAX_PROBLEMS, nearest_name, shorten
 
 MAX_DEPTH = 10
 """Maximum nesting of filters and metadata names."""
@@ -107,7 +107,7 @@ class _Compilation:
         return _join("AND", [self._compile_entry(str(name), value, path, depth) for name, value in filters.items()])
 
     def _compile_entry(self, name: str, value: Any, path: str, depth: int) -> Condition:
-        path = f"{path}.{shortened(name)}"
+        path = f"{path}.{shorten(name)}"
         if name in _JUNCTIONS:
             return self._compile_junction(name, value, path, depth)
         if name in _OPERATORS:
@@ -134,7 +134,7 @@ class _Compilation:
         return _join(
             "AND",
             [
-                self._compile_operation(name, str(key), each, f"{path}.{shortened(str(key))}")
+                self._compile_operation(name, str(key), each, f"{path}.{shorten(str(key))}")
                 for key, each in value.items()
             ],
         )

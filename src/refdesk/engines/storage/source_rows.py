@@ -13,7 +13,7 @@ from refdesk.documents.model import slug_of
 from refdesk.engines.base import ConvertedSource, FileSource, Source, TextSource, UrlSource
 from refdesk.engines.storage.rows import sha256_hex
 from refdesk.errors import CannotFetch
-from refdesk.validation import shortened
+from refdesk.validation import shorten
 
 MAX_DOCUMENT_ID = 500
 """Maximum length in characters. A longer path keeps its end, which distinguishes documents."""
@@ -78,7 +78,7 @@ def _derive_name(url: str) -> str:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError as error:
-        raise CannotFetch(f"{shortened(url)!r} is not a valid URL: {error}.") from error
+        raise CannotFetch(f"{shorten(url)!r} is not a valid URL: {error}.") from error
     path = parts.path.strip("/") or "index"
     query = f"-{sha256_hex(parts.query.encode())[:8]}" if parts.query else ""
     return f"{parts.hostname or 'web'}{port}/{path}{query}"

@@ -17,7 +17,7 @@ from refdesk.documents.convert.pdf.ocr import PageRecognizer, format_pages
 from refdesk.documents.convert.pdf.page_reader import PageContent, Word, read_page
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Document, Paragraph
-from refdesk.documents.sandbox import Limits, open_sandbox
+from refdesk.documents.sandbox import SandboxLimits, open_sandbox
 from tests.documents.convert.pdf.made import FILES, pdf
 
 MANUAL = (FILES / "manual.pdf").read_bytes()
@@ -188,7 +188,7 @@ async def test_a_scan_is_recognised_behind_all_walls_and_within_the_memory_of_a_
     scan.write_bytes(make_scan(MANUAL, [CHAPTER]))
     job = {"do": "convert_and_export", "to": "markdown", "name": "scan.pdf"}
     with scan.open("rb") as source, output.open("wb") as sink:
-        async with open_sandbox(Limits(workers=1)) as sandbox:
+        async with open_sandbox(SandboxLimits(workers=1)) as sandbox:
             facts = await sandbox.run(job, source=source.fileno(), output=sink.fileno(), seconds=600)
     assert facts["warnings"] == ["Page 1 is a picture of text; its text was recognised and may hold errors."]
     assert "The keeper lights the lantern at dusk." in output.read_text()

@@ -15,7 +15,7 @@ import anyio
 import orjson
 from anyio import CapacityLimiter, to_thread
 
-from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
+from refdesk.documents.sandbox import Sandbox, SandboxLimits, open_sandbox
 from refdesk.documents.scratch import scratch_file
 from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.engines.embedded.embedding.onnx import ModelFolder, OnnxModel
@@ -86,7 +86,7 @@ class LocalEmbedder:
 async def open_in_processes(folder: ModelFolder, workers: int) -> AsyncIterator[LocalEmbedder]:
     """Open the built-in model, with `workers` processes for passages that start on demand."""
     model = OnnxModel(folder)
-    limits = Limits(workers=workers, jobs_per_worker=JOBS_PER_WORKER)
+    limits = SandboxLimits(workers=workers, jobs_per_worker=JOBS_PER_WORKER)
     async with open_sandbox(limits, jobs=JOBS) as sandbox:
         yield LocalEmbedder(model, SandboxBatchEmbedder(sandbox, model.dimensions), workers)
 
