@@ -168,7 +168,7 @@ async def test_a_blocked_keyword_is_not_exported(settings: Callable[..., Config]
 
 async def test_local_files_can_be_switched_off(settings: Callable[..., Config], project: Path) -> None:
     async with open_desk(settings(convert__roots=[str(project)], convert__local_files=False)) as desk:
-        assert "send the bytes" in await failure(desk, "convert_docx", file_path="office/guide.docx")
+        assert "Send the bytes" in await failure(desk, "convert_docx", file_path="office/guide.docx")
 
 
 class ClientWithRoots(SilentClient):

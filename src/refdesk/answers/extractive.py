@@ -195,7 +195,9 @@ def _quote_best(
         if not any(_is_duplicate(stems, other) for other in quoted_stems) and selection.add(entry.candidate.position):
             quoted_stems.append(stems)
     if not selection.picked:
-        return _build_too_long(scored[0].candidate.position.hit)
+        hit = scored[0].candidate.position.hit
+        text = f"The passage that answers this exceeds max_tokens. Read it, or ask with a larger limit. [{hit + 1}]"
+        return WrittenAnswer(text, (hit,), EXTRACTIVE, found=True)
     quoted = build_quotes(tuple(dict.fromkeys((*selection.picked, *selection.positions))), fragments, hits)
     cited = tuple(dict.fromkeys(quote.hit for quote in quoted))
     return WrittenAnswer("\n\n".join(quote.text for quote in quoted), cited, EXTRACTIVE, found=True)
@@ -203,8 +205,3 @@ def _quote_best(
 
 def _is_duplicate(stems: frozenset[str], other: frozenset[str]) -> bool:
     return len(stems & other) >= DUPLICATE_OVERLAP * len(stems | other)
-
-
-def _build_too_long(hit: int) -> WrittenAnswer:
-    text = f"The passage that answers this exceeds max_tokens. Read it, or ask with a larger limit. [{hit + 1}]"
-    return WrittenAnswer(text, (hit,), EXTRACTIVE, found=True)

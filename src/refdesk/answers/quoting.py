@@ -74,16 +74,14 @@ class QuoteSelection:
         complete = required | set(find_complements(self._fragments[position.hit], position.fragment))
         for numbers in (complete, required):
             missing = {FragmentPosition(position.hit, number) for number in numbers} - self.positions
-            cost = sum(map(self._measure_cost, missing))
+            texts = (self._fragments[part.hit][part.fragment].text for part in missing)
+            cost = sum(measure_tokens(text) + CITATION_TOKENS for text in texts)
             if cost <= self._budget:
                 self.positions |= missing
                 self.picked.append(position)
                 self._budget -= cost
                 return True
         return False
-
-    def _measure_cost(self, position: FragmentPosition) -> int:
-        return measure_tokens(self._fragments[position.hit][position.fragment].text) + CITATION_TOKENS
 
 
 def find_required(fragments: Sequence[Fragment], number: int) -> Iterator[int]:

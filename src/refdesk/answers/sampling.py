@@ -45,7 +45,8 @@ def build_request(question: Question, prompt: ModelPrompt) -> dict[str, Any]:
 async def sample(client: Client, name: str, params: Mapping[str, Any]) -> tuple[str, str]:
     """Return the client's answer and its model; raises ClientCannot, MissingCapability or InputRequired."""
     answer = await client.ask(name, METHOD, params)
-    return _extract_text(answer), _extract_model(answer)
+    model = answer.get("model") if isinstance(answer, Mapping) else None
+    return _extract_text(answer), model[:MAX_NAME_CHARACTERS] if isinstance(model, str) and model else "sampling"
 
 
 async def sample_if_answered(client: Client, name: str, params: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -62,8 +63,3 @@ def _extract_text(answer: Any) -> str:
     items = content if isinstance(content, list) else [content]
     texts = [item.get("text") for item in items if isinstance(item, Mapping) and item.get("type") == "text"]
     return "\n\n".join(text for text in texts if isinstance(text, str)).strip()
-
-
-def _extract_model(answer: Any) -> str:
-    model = answer.get("model") if isinstance(answer, Mapping) else None
-    return model[:MAX_NAME_CHARACTERS] if isinstance(model, str) and model else "sampling"

@@ -54,7 +54,9 @@ class KeyRing:
 
     def listed(self) -> list[dict[str, Any]]:
         """Return everything known about each key, except the key itself."""
-        return [*map(self._describe_stored, self._file.read()), *map(_describe_configured, self._configured)]
+        constant = {"created": None, "expires": None, "expired": False, "source": CONFIGURATION}
+        configured = ({**_describe(key), **constant} for key in self._configured)
+        return [*map(self._describe_stored, self._file.read()), *configured]
 
     def make(
         self,
@@ -110,10 +112,6 @@ class KeyRing:
             "expired": key.is_over(self._now()),
             "source": FILE_NAME,
         }
-
-
-def _describe_configured(key: ApiKey) -> dict[str, Any]:
-    return {**_describe(key), "created": None, "expires": None, "expired": False, "source": CONFIGURATION}
 
 
 def _describe(key: ApiKey | StoredKey) -> dict[str, Any]:

@@ -69,7 +69,8 @@ class RateLimit:
         tokens = self._build_token_charge(call)
         refusal = await self._limits.take(self._list_charges(call.caller, tokens))
         if refusal is not None:
-            self._refused(_get_kind(refusal))
+            charge = refusal.charge
+            self._refused("total" if charge is None or charge.key == ALL_CALLERS else str(charge.key[-1]))
             raise RateLimited(_format_refusal(refusal), retry_after=refusal.retry_after)
         if tokens is None:
             return await proceed(call)
@@ -117,11 +118,6 @@ def _count_text(text: str) -> int:
 
 
 _count_cached = lru_cache(maxsize=CACHED_TEXTS)(measure_tokens)
-
-
-def _get_kind(refusal: Refusal) -> str:
-    charge = refusal.charge
-    return "total" if charge is None or charge.key == ALL_CALLERS else str(charge.key[-1])
 
 
 def _format_refusal(refusal: Refusal) -> str:

@@ -258,12 +258,8 @@ class Dispatcher:
         shown = entries[start : start + self._page_size]
         page: dict[str, Any] = {name: [entry if isinstance(entry, Mapping) else entry.listing(call) for entry in shown]}
         if start + self._page_size < len(entries):
-            page["nextCursor"] = _encode_cursor(name, start + self._page_size)
+            page["nextCursor"] = base64.urlsafe_b64encode(f"{name}:{start + self._page_size}".encode()).decode()
         return page
-
-
-def _encode_cursor(name: str, start: int) -> str:
-    return base64.urlsafe_b64encode(f"{name}:{start}".encode()).decode()
 
 
 def _decode_cursor(cursor: object, name: str) -> int:

@@ -381,7 +381,10 @@ def _list_files(folder: LocatedPath, base: Path) -> tuple[list[FileSource], list
 def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batch: _Batch) -> IngestResult:
     shown = [
         IngestedDocument(
-            document_id=status.id, status=status.status, file_name=_get_file_name(status), error=_shorten(status.error)
+            document_id=status.id,
+            status=status.status,
+            file_name=status.id.partition("/")[2].rpartition("/")[2],
+            error=_shorten(status.error),
         )
         for status in batch.statuses[:SHOWN_DOCUMENTS]
     ]
@@ -430,10 +433,6 @@ def _get_extraction_status(status: DocumentStatus) -> Extraction:
 
 
 _EXTRACTION_STATUSES: dict[Status, Extraction] = {"pending": "pending", "converting": "processing"}
-
-
-def _get_file_name(status: DocumentStatus) -> str:
-    return status.id.partition("/")[2].rpartition("/")[2]
 
 
 def _shorten(text: str | None) -> str | None:

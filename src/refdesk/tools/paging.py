@@ -18,6 +18,12 @@ from refdesk.errors import InvalidArguments, Problem, ToolFailure
 DEFAULT_TOKENS = 1800
 """About 7 kB: five passages, and a small part of a context window."""
 
+MAX_BYTES = 20_000
+"""Size of any result unless its caller requests more."""
+
+NOTE_BYTES = 1000
+"""Reserved of that for the note."""
+
 MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
 
 
@@ -127,13 +133,6 @@ def read_text(file: IO[bytes], max_bytes: int) -> str:
     if len(data) > max_bytes:
         raise ToolFailure(f"The document is larger than {max_bytes >> 20} MB in this form; read it in parts.")
     return data.decode("utf-8", "replace")
-
-
-MAX_BYTES = 20_000
-"""Size of any result unless its caller requests more."""
-
-NOTE_BYTES = 1000
-"""Reserved of that for the note."""
 
 
 def format_document(document: Document) -> str:

@@ -24,6 +24,9 @@ from refdesk.tools.paging import format_document, format_section
 from refdesk.tools.projects import Projects
 from refdesk.tools.registry import Registry
 
+MAX_TENANTS = 10_000
+"""Tenants whose collections are remembered; after eviction, the next change publishes new lists."""
+
 SCHEME = "r2r://"
 CONTEXT = f"{SCHEME}current-project/context"
 HISTORY = f"{SCHEME}search/history"
@@ -200,10 +203,6 @@ def _read_section(packed: PackedDocument, section_id: str) -> str | None:
 def _list_section_ids(packed: PackedDocument) -> list[str]:
     with packed:
         return packed.section_ids(MAX_SECTIONS)
-
-
-MAX_TENANTS = 10_000
-"""Tenants whose collections are remembered; after eviction, the next change publishes new lists."""
 
 
 class ChangePublisher:

@@ -289,7 +289,9 @@ class Reader:
 
         def read(packed: PackedDocument) -> PagesText:
             about = packed.about
-            _check_pages(first, last, packed.page_numbers())
+            if not (numbers := packed.page_numbers()).issuperset(range(first, last + 1)):
+                existing = f"pages {min(numbers)} to {max(numbers)}" if numbers else "no pages"
+                raise PageOutside(f"The document has {existing}; choose some of them.")
             blocks = chain.from_iterable(packed.page_blocks(page) for page in range(first, last + 1))
             return PagesText(
                 doc_id=arguments.doc_id,
@@ -489,12 +491,6 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
         if len(taken) > length:
             return bytes(taken[:length]).decode("utf-8", "ignore"), False
     return taken.decode("utf-8", "ignore"), True
-
-
-def _check_pages(first: int, last: int, pages: set[int]) -> None:
-    if not pages.issuperset(range(first, last + 1)):
-        held = f"pages {min(pages)} to {max(pages)}" if pages else "no pages"
-        raise PageOutside(f"The document has {held}; choose some of them.")
 
 
 def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:

@@ -169,12 +169,10 @@ class ToolSearch:
         )
 
     async def call(self, arguments: CallTool, call: Call) -> dict[str, Any]:
-        return (await self._handle(self._build_inner_call(arguments.name, arguments.arguments, call))).result
-
-    def _build_inner_call(self, name: str, arguments: Mapping[str, Any], call: Call) -> Call:
-        if name in (SEARCH, CALL):
+        if arguments.name in (SEARCH, CALL):
             raise InvalidArguments([Problem("name", f"must be a tool that {SEARCH} found")])
-        return replace(call, params={**call.params, "name": name, "arguments": arguments})
+        params = {**call.params, "name": arguments.name, "arguments": arguments.arguments}
+        return (await self._handle(replace(call, params=params))).result
 
     def _find_timeout(self, call: Call) -> float | None:
         arguments = call.params.get("arguments")
