@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 from urllib.parse import quote, unquote
@@ -21,7 +21,8 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
-from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content
+from refdesk.documents.convert.detection import is_detectable_by_content
+from refdesk.documents.convert.formats import describe_wrong_format
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name
@@ -76,8 +77,6 @@ class ConversionOptions:
     pages: PageRange | None = None
     expected: Sequence[str] = ()
     """Keys of the accepted formats; empty accepts any."""
-    tools: Mapping[str, str] = field(default_factory=dict)
-    """Tool by format, named in the error for a file of another format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +306,7 @@ def _check_size(file: File) -> None:
 
 def _check_format(name: str, found: str, wanted: ConversionOptions) -> None:
     if wanted.expected and found not in wanted.expected:
-        raise CannotConvert(describe_wrong_format(name, found, wanted.expected, wanted.tools))
+        raise CannotConvert(describe_wrong_format(name, found, wanted.expected))
 
 
 def _make_variant_key(file: File, wanted: ConversionOptions, head: bytes) -> str:
@@ -327,7 +326,6 @@ def _build_job(do: str, file: File, wanted: ConversionOptions) -> dict[str, Any]
         "url": file.url,
         "pages": [wanted.pages.first, wanted.pages.last] if wanted.pages else None,
         "expected": list(wanted.expected),
-        "tools": dict(wanted.tools),
     }
 
 

@@ -68,7 +68,7 @@ def _check_format(job: dict[str, Any], name: str, found: str) -> None:
     expected: list[str] = job.get("expected") or []
     if not expected or found in expected:
         return
-    raise CannotConvert(describe_wrong_format(name, found, expected, job["tools"]))
+    raise CannotConvert(describe_wrong_format(name, found, expected))
 
 
 def _render_document(document: Document, to: str) -> bytes:

@@ -20,6 +20,7 @@ from refdesk.documents.conversions import (
     Export,
     File,
 )
+from refdesk.documents.convert.formats import list_formats
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
@@ -39,16 +40,6 @@ MAX_RESOURCE_BYTES = 32 * 1024 * 1024
 """Largest document that is returned in one piece."""
 
 TOOLSET = "convert"
-
-ACCEPTED = {
-    "convert_pdf": ("pdf",),
-    "convert_docx": ("docx", "doc", "odt", "rtf", "epub", "html", "markdown", "rst", "text", "docling"),
-    "convert_xlsx": ("xlsx", "xls", "ods", "csv"),
-    "convert_pptx": ("pptx", "ppt", "odp"),
-}
-"""Formats of each tool; every format has one."""
-
-TOOL_FOR = {format: tool for tool, formats in ACCEPTED.items() for format in formats}
 
 CONVERT_SECONDS = 330.0
 """The longest conversion, plus half a minute in the queue."""
@@ -180,7 +171,7 @@ class Conversion:
 
         async def convert(arguments: ConvertFile, call: Call) -> ConvertedDocument:
             pages = _parse_page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
-            options = ConversionOptions(pages, ACCEPTED[tool], TOOL_FOR)
+            options = ConversionOptions(pages, list_formats(tool))
             async with self._sources.open(arguments, call) as file:
                 converted = await self._conversions.convert(call.caller.tenant, file, options, call.client.progress)
             return await self._summarize(converted, call.caller.tenant)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
+from refdesk.documents.convert import convert
 from refdesk.documents.convert.source import SourceFile
+from refdesk.documents.model import Document
 
 FILES = Path(__file__).parents[2] / "files" / "office"
 R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -26,6 +28,12 @@ _MAIN = {
 def source(name: str) -> SourceFile:
     """One of the files that real programs wrote."""
     return SourceFile((FILES / name).read_bytes(), name)
+
+
+def convert_file(name: str, *, share: float = 1) -> Document:
+    """Convert one of these files, or the first part of it, by the format that it has."""
+    data = (FILES / name).read_bytes()
+    return convert(data[: int(len(data) * share)], name)
 
 
 def pack_zip(parts: Mapping[str, str | bytes]) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.formats import FORMATS, detect_format, is_detectable_by_content
+from refdesk.documents.convert.detection import detect_format, is_detectable_by_content
+from refdesk.documents.convert.formats import BY_MEDIA_TYPE, BY_SUFFIX, FORMATS, describe_wrong_format
 from refdesk.errors import CannotConvert
-from refdesk.tools.conversion import TOOL_FOR
 from tests.real_files import REAL_FILES, RealFile
 
 
@@ -53,5 +53,11 @@ def test_an_empty_file_is_told_so(data: bytes) -> None:
         detect_format(data, "x.pdf")
 
 
-def test_every_format_has_a_tool() -> None:
-    assert set(TOOL_FOR) == set(FORMATS)
+def test_no_suffix_or_media_type_belongs_to_two_formats() -> None:
+    formats = FORMATS.values()
+    assert len(BY_SUFFIX) == sum(len(format.suffixes) for format in formats)
+    assert len(BY_MEDIA_TYPE) == sum(1 + len(format.other_media_types) for format in formats)
+
+
+def test_a_file_of_another_format_is_told_the_tool_for_it() -> None:
+    assert describe_wrong_format("x", "csv", ("pdf",)) == "x is a CSV file, not a PDF; call convert_xlsx for it."

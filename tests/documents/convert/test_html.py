@@ -50,7 +50,6 @@ def test_a_page_says_who_wrote_it_and_what_it_is_about() -> None:
     document = page("sphinx.html")
     assert document.properties == {"language": "en", "description": "How queues work.", "author": "Jo Doe"}
     assert document.tags == ("queues", "threads")
-    assert document.media_type == "text/html"
 
 
 def test_line_numbers_are_no_part_of_code_and_its_language_is_known() -> None:

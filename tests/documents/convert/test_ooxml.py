@@ -6,7 +6,8 @@ from io import BytesIO
 
 import pytest
 
-from refdesk.documents.convert.ooxml import MAX_ENTRIES, detect_kind, open_package
+from refdesk.documents.convert.detection import detect_kind
+from refdesk.documents.convert.ooxml import MAX_ENTRIES, open_package
 from refdesk.errors import CannotConvert
 from tests.documents.convert.office import FILES, ooxml, pack_zip, word
 
@@ -24,7 +25,7 @@ from tests.documents.convert.office import FILES, ooxml, pack_zip, word
         ("book.xlsx", "xlsx"),
         ("book.ods", "ods"),
         ("book.xls", "xls"),
-        ("guide.rtf", None),
+        ("guide.rtf", "rtf"),
         ("guide.md", None),
     ],
 )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from refdesk.documents.convert.pptx import convert
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Code, Heading, ListItem, Page, Paragraph, Picture, Place, Table, get_page
-from tests.documents.convert.office import deck, pack_zip, shape, source, unpack_zip
+from tests.documents.convert.office import convert_file, deck, pack_zip, shape, source, unpack_zip
 
 RUN = "<a:r><a:t>{}</a:t></a:r>"
 BULLET = '<a:pPr lvl="{}"><a:buChar char="•"/></a:pPr><a:r><a:t>{}</a:t></a:r>'
@@ -34,7 +34,7 @@ def test_a_deck_keeps_its_slides_bullets_and_notes() -> None:
 
 
 def test_an_opendocument_deck_keeps_the_same() -> None:
-    document = convert(source("deck.odp"))
+    document = convert_file("deck.odp")
 
     headings = [(block.level, block.text, get_page(block)) for block in document.blocks if isinstance(block, Heading)]
     assert headings == [(1, "The Deck", 1), (2, "First slide", 2), (2, "Numbers", 3), (2, "Table", 4), (2, "Code", 5)]

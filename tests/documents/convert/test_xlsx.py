@@ -6,12 +6,12 @@ from io import BytesIO
 import pytest
 
 from refdesk.documents.convert.number_format import compile_format
-from refdesk.documents.convert.opendocument import MAX_REPEATS
+from refdesk.documents.convert.opendocument import MAX_REPEATS, convert_sheets
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.convert.xlsx import convert
 from refdesk.documents.model import Block, Document, Heading, Paragraph, Place, Table
 from refdesk.errors import CannotConvert
-from tests.documents.convert.office import FILES, A, pack_zip, relationships, source, workbook
+from tests.documents.convert.office import A, convert_file, pack_zip, relationships, source, workbook
 
 C = "http://schemas.openxmlformats.org/drawingml/2006/chart"
 
@@ -38,7 +38,7 @@ def grids(document: Document) -> list[list[list[str]]]:
 
 @pytest.mark.parametrize("name", ["book.xlsx", "book.xls", "book.ods"])
 def test_a_workbook_shows_its_cells_as_the_program_does(name: str) -> None:
-    document = convert(source(name))
+    document = convert_file(name)
 
     assert document.page_kind == "sheet"
     assert document.blocks[0] == Heading("Sales", 2, Place(1))
@@ -55,7 +55,7 @@ def test_a_workbook_shows_its_cells_as_the_program_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["book.xlsx", "book.xls", "book.ods"])
 def test_hidden_sheets_are_left_out_and_named(name: str) -> None:
-    document = convert(source(name))
+    document = convert_file(name)
 
     assert "Secret" not in [block.text for block in document.blocks if isinstance(block, Heading)]
     assert document.warnings == ("Hidden sheets were left out: Secret.",)
@@ -181,7 +181,7 @@ def test_repeated_cells_of_an_opendocument_sheet_are_bounded() -> None:
         "content.xml": f"<office:document-content {names}>{body}</office:document-content>",
     }
     most = 20 * MAX_REPEATS
-    document = convert(SourceFile(pack_zip(parts), "x.ods"), max_cells=most)
+    document = convert_sheets(SourceFile(pack_zip(parts), "x.ods"), max_cells=most)
 
     assert sum(len(block.cells) for block in document.blocks if isinstance(block, Table)) == most
     assert document.warnings == ("Sheet 'A' is too large: its rows from 21 on were left out.",)
@@ -254,9 +254,8 @@ def test_a_sheet_that_is_not_well_formed_is_named() -> None:
 
 
 def test_an_old_workbook_that_is_cut_off_is_refused() -> None:
-    data = (FILES / "book.xls").read_bytes()
     with pytest.raises(CannotConvert):
-        convert(SourceFile(data[: len(data) // 2], "book.xls"))
+        convert_file("book.xls", share=0.5)
 
 
 def _with_part(data: bytes, name: str, content: str) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from refdesk.documents import conversions
-from refdesk.documents.convert.formats import FORMATS
 from refdesk.downstream.client.converting import (
     EXPORT_SECONDS,
     MAX_FILE_BYTES,
@@ -35,11 +34,10 @@ from refdesk.errors import (
     ServerTalksNonsense,
     UnknownTool,
 )
-from refdesk.tools.conversion import TOOL_FOR
 
 MEGABYTE = 1024 * 1024
 
-DESK = {*TOOL_FOR.values(), "convert_url", "export_markdown", "export_html", "export_json"}
+DESK = {*TOOLS.values(), "convert_url", "export_markdown", "export_html", "export_json"}
 DOCLING = {"convert_document_into_docling_document", "export_docling_document_to_markdown", "save_docling_document"}
 
 
@@ -121,7 +119,6 @@ def test_what_is_no_file_is_told_so(tmp_path: Path) -> None:
 
 
 def test_the_table_is_the_one_of_the_desk() -> None:
-    assert dict(TOOLS) == {suffix: TOOL_FOR[key] for key, format in FORMATS.items() for suffix in format.suffixes}
     assert (URL_SECONDS, EXPORT_SECONDS) == (conversions.URL_SECONDS, conversions.EXPORT_SECONDS)
     assert MAX_FILE_BYTES == conversions.MAX_FILE_BYTES
     for size in (0, 10 * MEGABYTE, 50 * MEGABYTE, 100 * MEGABYTE):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from refdesk.documents.convert.formats import FORMATS, Format, detect_format
+from refdesk.documents.convert.detection import detect_format
+from refdesk.documents.convert.formats import FORMATS, Format
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
@@ -25,7 +26,8 @@ def convert(data: bytes, name: str, *, pages: PageRange | None = None) -> Docume
 
 def convert_source(source: SourceFile, format: Format) -> Document:
     """Convert a source of a known format."""
-    converter: Callable[[SourceFile], Document] = import_module(f"{__name__}.{format.module}").convert
+    module, _, function = format.converter.partition(":")
+    converter: Callable[[SourceFile], Document] = getattr(import_module(f"{__name__}.{module}"), function or "convert")
     document = converter(source)
     if not document.blocks and not document.warnings:
         raise CannotConvert(f"{source.name} holds no text; it may be empty, damaged or made of pictures alone.")

@@ -16,8 +16,9 @@ import anydoc
 import office_oxide
 
 from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
+from refdesk.documents.convert.detection import detect_kind
 from refdesk.documents.convert.grids import check_size
-from refdesk.documents.convert.ooxml import detect_kind, open_package
+from refdesk.documents.convert.ooxml import open_package
 from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.runs import Runs, RunStyle
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks
@@ -44,9 +45,9 @@ _TYPED_MARKER = re.compile(r"(?:(?P<bullet>[•▪‣·])|(?P<deeper>[–◦])|(
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?:E[-+]?\d+)?%?", re.IGNORECASE)
 
 
-def convert_text(source: SourceFile) -> Document:
+def convert(source: SourceFile) -> Document:
     """Convert a text document or a presentation."""
-    kind: Any = "rtf" if source.data.startswith(b"{\\rtf") else detect_kind(source.data)
+    kind: Any = detect_kind(source.data)
     properties, tags = _read_properties(source.data, kind)
     with _translate_library_errors():
         parsed: Any = anydoc.to_document(source.data, kind)

@@ -16,8 +16,6 @@ from refdesk.errors import CannotConvert
 from .decoding import decode
 from .source import SourceFile
 
-MEDIA_TYPE = "text/csv"
-
 MAX_CELLS = 200_000
 """More than anyone reads in a table; larger data files belong into a database."""
 
@@ -42,7 +40,6 @@ def convert(source: SourceFile) -> Document:
         title=title,
         blocks=(*heading, table_from_rows(rows, header_rows=int(_has_header(rows)))),
         name=source.name,
-        media_type=MEDIA_TYPE,
         warnings=(*decoded.warnings, *warnings),
     )
 

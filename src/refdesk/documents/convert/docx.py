@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
 from string import hexdigits
-from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.anydoc import convert_text
 from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
 from refdesk.documents.convert.charts import CHART, read_chart
 from refdesk.documents.convert.docx_styles import (
@@ -34,7 +32,7 @@ from refdesk.documents.convert.docx_styles import (
 from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, parse_xml, strip_namespace
 from refdesk.documents.convert.omml import MATH, to_latex
-from refdesk.documents.convert.ooxml import Package, Relationship, is_zip, open_package
+from refdesk.documents.convert.ooxml import Package, Relationship, open_package
 from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
@@ -50,8 +48,6 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
-
-MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 _COMPATIBILITY = "{mc}"
 _INVISIBLE = frozenset(
@@ -82,10 +78,8 @@ _BOLD, _ITALIC, _FONTS, _ASCII = f"{W}b", f"{W}i", f"{W}rFonts", f"{W}ascii"
 
 
 def convert(source: SourceFile) -> Document:
-    """Convert a DOCX file, or a text format that `anydoc` handles."""
-    package = open_package(source.data) if is_zip(source.data) else None
-    if package is None or package.kind != "docx":
-        return convert_text(source)
+    """Convert a DOCX file."""
+    package = open_package(source.data)
     main = package.find_main_part("word/document.xml")
     text = package.read(main)
     root = parse_xml(join_plain_runs(text), main) if text else None
@@ -102,7 +96,6 @@ def convert(source: SourceFile) -> Document:
         title=title,
         blocks=reader.blocks.build(),
         name=source.name,
-        media_type=MEDIA_TYPE,
         tags=tags,
         properties=properties,
         warnings=("Macros in the file were left out.",) if package.has_macros else (),

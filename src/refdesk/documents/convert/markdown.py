@@ -17,8 +17,6 @@ from .decoding import decode
 from .html import parse_fragment
 from .source import SourceFile
 
-MEDIA_TYPE = "text/markdown"
-
 MAX_FRONT_MATTER_DEPTH = 100
 """Nested brackets in front matter; PyYAML is quadratic in their number."""
 
@@ -70,7 +68,6 @@ def convert(source: SourceFile) -> Document:
         title=_to_text(matter.get("title")) or _choose_title(blocks) or source.name,
         blocks=tuple(blocks),
         name=source.name,
-        media_type=MEDIA_TYPE,
         tags=tuple(dict.fromkeys(_read_tags(matter))),
         properties=_read_properties(matter),
         warnings=(*decoded.warnings, *warnings, *lost),

@@ -1,6 +1,6 @@
-"""Office containers: detection, checks and access to parts.
+"""Zip packages of office files: checks and access to parts.
 
-A zip package (OOXML, ODF, EPUB) is checked before anything is unpacked: number of entries, claimed size, overlaps.
+A package (OOXML, ODF, EPUB) is checked before anything is unpacked: number of entries, claimed size, overlaps.
 Nothing is written to disk, so entry names can't escape.
 """
 
@@ -16,13 +16,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
-from typing import IO, Final, Literal
+from typing import IO, Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.office_xml import parse_xml, strip_namespace
 from refdesk.errors import CannotConvert
-
-OfficeKind = Literal["docx", "pptx", "xlsx", "odt", "ods", "odp", "epub", "doc", "ppt", "xls"]
 
 MAX_ENTRIES: Final = 10_000
 """A deck of 2,000 slides has about 8,000 parts."""
@@ -39,101 +37,8 @@ ALWAYS_ALLOWED_BYTES: Final = 20_000_000
 MAX_SNIFFED_BYTES: Final = 1_000_000
 """Bytes read of the part that determines the kind."""
 
-_LOCKED = "The file is protected by a password; save a copy without one and convert that"
-_BROKEN = "The file is broken or incomplete and cannot be opened; save or download it again"
-
-_CFB_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_CFB_KINDS: Mapping[str, OfficeKind] = {
-    "WordDocument": "doc",
-    "PowerPoint Document": "ppt",
-    "Workbook": "xls",
-    "Book": "xls",
-}
-_MIMETYPES: Mapping[bytes, OfficeKind] = {
-    b"application/epub+zip": "epub",
-    b"application/vnd.oasis.opendocument.text": "odt",
-    b"application/vnd.oasis.opendocument.text-template": "odt",
-    b"application/vnd.oasis.opendocument.spreadsheet": "ods",
-    b"application/vnd.oasis.opendocument.spreadsheet-template": "ods",
-    b"application/vnd.oasis.opendocument.presentation": "odp",
-    b"application/vnd.oasis.opendocument.presentation-template": "odp",
-}
-_MAIN_PART = re.compile(
-    rb"application/vnd\.(?:openxmlformats-officedocument\.|ms-)"
-    rb"(wordprocessingml|word|presentationml|powerpoint|spreadsheetml|excel)"
-    rb"\.(?:document|presentation|slideshow|sheet|template)(?:\.macroEnabled(?:Template)?|\.macroenabled)?\.main\+xml",
-    re.IGNORECASE,
-)
-_FAMILIES: Mapping[bytes, OfficeKind] = {
-    b"wordprocessingml": "docx",
-    b"word": "docx",
-    b"presentationml": "pptx",
-    b"powerpoint": "pptx",
-    b"spreadsheetml": "xlsx",
-    b"excel": "xlsx",
-}
-
-
-def detect_kind(data: bytes) -> OfficeKind | None:
-    """Detect the kind of an office file by its content, or return None.
-
-    Raises `CannotConvert` for a container that is locked, broken or a bomb, since that hides its kind.
-    """
-    if data.startswith(_CFB_MAGIC):
-        return _detect_compound_kind(data)
-    return open_package(data).kind if is_zip(data) else None
-
-
-def is_zip(data: bytes) -> bool:
-    """Whether this is a non-empty zip package."""
-    return data.startswith(b"PK\x03\x04")
-
-
-def _detect_compound_kind(data: bytes) -> OfficeKind | None:
-    names = _list_streams(data)
-    if "EncryptedPackage" in names:
-        raise CannotConvert(_LOCKED)
-    return next((kind for name, kind in _CFB_KINDS.items() if name in names), None)
-
-
-def _list_streams(data: bytes) -> list[str]:
-    """Return the names directly below the root of a compound file; embedded objects are deeper."""
-    try:
-        return list(_iter_root_entries(_read_directory(data)))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise CannotConvert(_BROKEN) from error
-
-
-def _read_directory(data: bytes) -> bytes:
-    """Return the directory sectors, in the order of the allocation table."""
-    (shift,) = struct.unpack_from("<H", data, 30)
-    sector_bytes = 1 << shift if shift in (9, 12) else 512
-    (sector,) = struct.unpack_from("<I", data, 48)
-    table_sectors = struct.unpack_from("<109I", data, 76)
-    per_sector = sector_bytes // 4
-    sectors: list[bytes] = []
-    while sector < 0xFFFFFFF0 and len(sectors) <= MAX_ENTRIES:
-        sectors.append(data[(sector + 1) * sector_bytes : (sector + 2) * sector_bytes])
-        table = table_sectors[sector // per_sector]
-        (sector,) = struct.unpack_from("<I", data, (table + 1) * sector_bytes + sector % per_sector * 4)
-    return b"".join(sectors)
-
-
-def _iter_root_entries(directory: bytes) -> Iterator[str]:
-    """Walk the sibling tree of the root entry."""
-    waiting = [struct.unpack_from("<I", directory, 76)[0]]
-    seen: set[int] = set()
-    while waiting:
-        entry = waiting.pop()
-        if entry == 0xFFFFFFFF or entry in seen:
-            continue
-        seen.add(entry)
-        name, (length, *siblings) = (
-            directory[entry * 128 : entry * 128 + 64],
-            struct.unpack_from("<H2xII", directory, entry * 128 + 64),
-        )
-        yield name[: max(length - 2, 0)].decode("utf-16-le")
-        waiting += siblings
+LOCKED = "The file is protected by a password; save a copy without one and convert that"
+BROKEN = "The file is broken or incomplete and cannot be opened; save or download it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +59,6 @@ class Package:
         self._data = data
         self._relationships: dict[str, dict[str, Relationship]] = {}
         self.names = frozenset(archive.namelist())
-
-    @property
-    def kind(self) -> OfficeKind | None:
-        """The document kind, or None."""
-        mimetype = self.read_head("mimetype").strip()
-        if mimetype in _MIMETYPES:
-            return _MIMETYPES[mimetype]
-        main = _MAIN_PART.search(self.read_head("[Content_Types].xml"))
-        return _FAMILIES[main[1].lower()] if main else None
 
     @property
     def has_macros(self) -> bool:
@@ -277,7 +173,7 @@ def _translate_zip_errors() -> Iterator[None]:
         OSError,
         struct.error,
     ) as error:
-        raise CannotConvert(_BROKEN) from error
+        raise CannotConvert(BROKEN) from error
 
 
 def open_package(data: bytes) -> Package:
@@ -288,14 +184,14 @@ def open_package(data: bytes) -> Package:
     try:
         archive = zipfile.ZipFile(BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
-        raise CannotConvert(_BROKEN) from error
+        raise CannotConvert(BROKEN) from error
     _check_entries(archive.infolist(), len(data))
     return Package(archive, data)
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
     if any(entry.flag_bits & 1 for entry in entries):
-        raise CannotConvert(_LOCKED)
+        raise CannotConvert(LOCKED)
     unpacked = sum(entry.file_size for entry in entries)
     if unpacked > MAX_UNPACKED_BYTES or unpacked > max(ALWAYS_ALLOWED_BYTES, packed_bytes * MAX_RATIO):
         raise CannotConvert(

@@ -13,14 +13,12 @@ from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert import opendocument
-from refdesk.documents.convert.anydoc import convert_text
 from refdesk.documents.convert.blocks import BlockBuilder
 from refdesk.documents.convert.charts import CHART, read_chart
 from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
 from refdesk.documents.convert.omml import MATH, to_latex
-from refdesk.documents.convert.ooxml import Package, Relationship, is_zip, open_package
+from refdesk.documents.convert.ooxml import Package, Relationship, open_package
 from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
 from refdesk.documents.convert.source import SourceFile
@@ -39,8 +37,6 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
-
-MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 
 A: Final = "{a}"
 P: Final = "{p}"
@@ -61,12 +57,7 @@ _TITLES = frozenset(("title", "ctrTitle"))
 
 def convert(source: SourceFile) -> Document:
     """Convert the selected slides of a presentation."""
-    package = open_package(source.data) if is_zip(source.data) else None
-    kind = package.kind if package else None
-    if kind == "odp":
-        return opendocument.convert_slides(source)
-    if package is None or kind != "pptx":
-        return convert_text(source)
+    package = open_package(source.data)
     main = package.find_main_part("ppt/presentation.xml")
     root = package.read_xml(main)
     if root is None or strip_namespace(root.tag) != "presentation":
@@ -88,7 +79,6 @@ def convert(source: SourceFile) -> Document:
         page_kind="slide",
         total_pages=len(names) if len(wanted) < len(names) else 0,
         name=source.name,
-        media_type=MEDIA_TYPE,
         tags=tags,
         properties=properties,
         warnings=tuple(_list_warnings(deck, package)),

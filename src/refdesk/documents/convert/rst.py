@@ -20,8 +20,6 @@ from .source import SourceFile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MEDIA_TYPE = "text/x-rst"
-
 MAX_CHARACTERS = 2_000_000
 """Some 500 printed pages; docutils takes about two seconds per million."""
 
@@ -72,7 +70,6 @@ def convert(source: SourceFile) -> Document:
         title=headings[0].text if headings else source.name,
         blocks=tuple(blocks),
         name=source.name,
-        media_type=MEDIA_TYPE,
         warnings=(*decoded.warnings, *lost, *_warn_left_out(used)),
     )
 

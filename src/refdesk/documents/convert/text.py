@@ -16,8 +16,6 @@ from refdesk.errors import CannotConvert
 from .decoding import decode
 from .source import SourceFile
 
-MEDIA_TYPE = "text/plain"
-
 MAX_CHARACTERS = 20_000_000
 """Some 5000 printed pages."""
 
@@ -113,7 +111,6 @@ def convert(source: SourceFile) -> Document:
             source.name,
             (Code(text.strip("\n"), language),),
             name=source.name,
-            media_type=MEDIA_TYPE,
             warnings=decoded.warnings,
         )
     blocks, pages = _read_pages(text)
@@ -122,7 +119,6 @@ def convert(source: SourceFile) -> Document:
         blocks=tuple(blocks),
         pages=tuple(map(Page, range(1, pages + 1))),
         name=source.name,
-        media_type=MEDIA_TYPE,
         warnings=decoded.warnings,
     )
 

@@ -14,8 +14,6 @@ from pathlib import PurePath
 from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from refdesk.documents.convert import opendocument
-from refdesk.documents.convert.anydoc import convert_sheets
 from refdesk.documents.convert.charts import read_sheet_charts
 from refdesk.documents.convert.number_format import BUILT_IN, compile_format, format_general
 from refdesk.documents.convert.office_xml import (
@@ -25,7 +23,7 @@ from refdesk.documents.convert.office_xml import (
     parse_int,
     strip_namespace,
 )
-from refdesk.documents.convert.ooxml import Package, is_zip, open_package
+from refdesk.documents.convert.ooxml import Package, open_package
 from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.sheets import (
     MAX_CELLS,
@@ -39,8 +37,6 @@ from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Document, Page, Place
 from refdesk.errors import CannotConvert
 
-MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-
 S: Final = f"{{{SPREADSHEET}}}"
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
 _CHUNK_BYTES = 65_536
@@ -50,12 +46,7 @@ _MAX_MERGES = 100_000
 
 def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
     """Convert the selected sheets of a workbook."""
-    package = open_package(source.data) if is_zip(source.data) else None
-    kind = package.kind if package else None
-    if kind == "ods":
-        return opendocument.convert_sheets(source, max_cells=max_cells)
-    if package is None or kind != "xlsx":
-        return convert_sheets(source)
+    package = open_package(source.data)
     main = package.find_main_part("xl/workbook.xml")
     root = package.read_xml(main)
     if root is None or strip_namespace(root.tag) != "workbook":
@@ -77,7 +68,6 @@ def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
         page_kind="sheet",
         total_pages=len(visible) if len(wanted) < len(visible) else 0,
         name=source.name,
-        media_type=MEDIA_TYPE,
         tags=tags,
         properties=properties,
         warnings=tuple(workbook.warnings()),

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from refdesk.documents.convert.formats import FORMATS
 from refdesk.documents.docling_terms import (
     ANCHOR,
     LANGUAGE,
@@ -43,16 +44,7 @@ Item = dict[str, Any]
 
 _PARAGRAPH_LABELS = {"caption": "caption", "footnote": "footnote"}
 _KNOWN_MEDIA_TYPES = frozenset(mimetypes.types_map.values()) | {
-    "application/epub+zip",
-    "application/rtf",
-    "application/vnd.oasis.opendocument.presentation",
-    "application/vnd.oasis.opendocument.spreadsheet",
-    "application/vnd.oasis.opendocument.text",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "text/csv",
-    "text/markdown",
+    format.media_type for format in FORMATS.values() if format.key != "rst"
 }
 """Media types that the schema's validator accepts."""
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
+from refdesk.documents.convert.formats import BY_SUFFIX
 from refdesk.downstream.client.results import ToolResult
 from refdesk.errors import (
     ERROR_META,
@@ -51,16 +52,7 @@ MAX_PARTS = 10_000
 Form = Literal["markdown", "html", "json"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
-_SUFFIXES = {
-    "convert_pdf": ".pdf",
-    "convert_docx": ".docx .docm .dotx .doc .odt .rtf .epub .html .htm .xhtml"
-    " .md .markdown .mdx .rst .rest .txt .text .log",
-    "convert_xlsx": ".xlsx .xlsm .xltx .xls .ods .csv .tsv",
-    "convert_pptx": ".pptx .pptm .ppsx .ppt .odp",
-}
-TOOLS: Mapping[str, str] = MappingProxyType(
-    {suffix: tool for tool, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
-)
+TOOLS: Mapping[str, str] = MappingProxyType({suffix: format.tool for suffix, format in BY_SUFFIX.items()})
 """Conversion tool by file extension."""
 
 _DOCLING_CONVERT, _DOCLING_EXPORT = "convert_document_into_docling_document", "export_docling_document_to_markdown"

@@ -14,8 +14,6 @@ from refdesk.errors import CannotConvert
 from . import guard, page
 from .walk import HtmlWalker
 
-MEDIA_TYPE = "text/html"
-
 
 def convert(source: SourceFile) -> Document:
     """Convert a web page."""
@@ -32,7 +30,6 @@ def convert(source: SourceFile) -> Document:
         title=page.choose_title(blocks, tree, source.name),
         blocks=tuple(blocks),
         name=source.name,
-        media_type=MEDIA_TYPE,
         tags=page.read_tags(tree),
         properties=page.read_properties(tree),
         warnings=(*decoded.warnings, *walk.warnings),

@@ -27,8 +27,6 @@ from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Box, Document, Page
 from refdesk.errors import CannotConvert
 
-MEDIA_TYPE = "application/pdf"
-
 MAX_PAGES = 20_000
 """Pages per conversion, some minutes of work; the longest manuals have 5,000."""
 
@@ -97,7 +95,6 @@ class _Conversion:
             tuple(self._pages),
             total_pages=self._total if partial else 0,
             name=self._source.name,
-            media_type=MEDIA_TYPE,
             tags=metadata.read_keywords(self._document),
             properties=metadata.read_properties(self._document),
             warnings=tuple(self._iter_warnings()),
