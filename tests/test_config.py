@@ -25,7 +25,7 @@ FREE_FORM = {
 }
 
 UNKNOWN_AT_THE_TOP = (
-    "unknown key; the keys here are answers, auth, cache, circuit_breaker, console, convert, data_dir, downstream, "
+    "unknown key; expected one of answers, auth, cache, circuit_breaker, console, convert, data_dir, downstream, "
     "embedding, logging, mcpServers, monitoring, "
     "project, projects, r2r, rate_limits, reader, server, toolsets"
 )
@@ -154,7 +154,7 @@ def test_the_nested_form_of_a_service_account_is_the_same_setting(tmp_path: Path
 
 def test_both_forms_of_a_service_account_at_once_are_one_too_many(tmp_path: Path) -> None:
     path = write_config(tmp_path, "r2r: {service_account: {email: a, password: b}, email: c}")
-    assert problems(path) == ["refdesk.yaml: r2r.email: given in two ways; keep one"]
+    assert problems(path) == ["refdesk.yaml: r2r.email: set twice under different names; keep one"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_missing_variable_is_named_with_file_and_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["${}", "${A B}", "${1A}", "${A-b}", "${A:?b}"])
 def test_a_variable_that_has_no_name_is_refused(tmp_path: Path, text: str) -> None:
     (problem,) = problems(write_config(tmp_path, f"project: '{text}'"), {"A": "x"})
-    assert "must hold the name of an environment variable" in problem
+    assert "must contain the name of an environment variable" in problem
 
 
 # Problems
@@ -254,12 +254,12 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         "refdesk.yaml: server.prot: unknown key; did you mean server.port?",
         "refdesk.yaml: cach: unknown key; did you mean cache?",
         "environment REFDESK__READER__MAX_TEXT: reader.max_text: unknown key; did you mean reader.max_text_bytes?",
-        "environment MCP_SERVER_PORT: server.port: 99999 is above 65535",
-        "refdesk.yaml: server.workers: 0 is below 1",
+        "environment MCP_SERVER_PORT: server.port: 99999 is greater than 65535",
+        "refdesk.yaml: server.workers: 0 is less than 1",
         "command line: cache.type: disk is not one of memory, redis",
         "refdesk.yaml: logging.level: loud is not one of debug, info, warning, error",
-        "refdesk.yaml: server.host: 0.0.0.0 can be reached from other machines and authentication is off; "
-        "set MCP_AUTH_REQUIRED=true with MCP_API_KEY, or start with --allow-anonymous",
+        "refdesk.yaml: server.host: 0.0.0.0 is reachable from other machines, but authentication is off; "
+        "set MCP_AUTH_REQUIRED=true and MCP_API_KEY, or start with --allow-anonymous",
     ]
 
 
@@ -270,12 +270,12 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("server.port", True, "server.port: true is not a number"),
         ("server.port", 1.5, "server.port: 1.5 is not a whole number"),
         ("server.port", [1], "server.port: a list is not a whole number"),
-        pytest.param("server.port", 10**5000, "server.port: a number is above 65535", id="huge"),
+        pytest.param("server.port", 10**5000, "server.port: a number is greater than 65535", id="huge"),
         ("server.host", "http://x", "server.host: http://x is not a host name or address"),
         ("server.host", "", "server.host: '' is not a host name or address"),
         ("server.host", 8, "server.host: 8 is not text; put it in quotes"),
         ("server.stateless", "maybe", "server.stateless: maybe is not true or false"),
-        ("server.idle_timeout_seconds", 0, "server.idle_timeout_seconds: 0 is not above 0"),
+        ("server.idle_timeout_seconds", 0, "server.idle_timeout_seconds: 0 is not greater than 0"),
         ("server.idle_timeout_seconds", float("nan"), "server.idle_timeout_seconds: nan is not a finite number"),
         ("server.allowed_hosts", 3, "server.allowed_hosts: 3 is not a list"),
         (
@@ -284,19 +284,19 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
             "server.allowed_origins[0]: https://a.example.com/b is not an origin such as https://app.example.com, "
             "without a path",
         ),
-        ("server", 5, "server: expected a section with keys of its own, not a number"),
+        ("server", 5, "server: expected a section, not a number"),
         ("server.prot", 5, "server.prot: unknown key; did you mean server.port?"),
         ("server.prot", None, "server.prot: unknown key; did you mean server.port?"),
         ("port", 5, "port: unknown key; did you mean server.port?"),
         ("sever.port", 5, "sever.port: unknown key; did you mean server.port?"),
         ("cache.ttl.serach", 5, "cache.ttl.serach: unknown key; did you mean cache.ttl.search?"),
-        ("cache.ttl.zzz", 5, "cache.ttl.zzz: unknown key; the keys here are list, rag, search"),
+        ("cache.ttl.zzz", 5, "cache.ttl.zzz: unknown key; expected one of list, rag, search"),
         ("zzz", {}, f"zzz: {UNKNOWN_AT_THE_TOP}"),
         ("sources", {}, "sources: unknown key; did you mean embedding.source?"),
         (
             "monitoring.prometheus.port",
             9090,
-            "monitoring.prometheus.port: unknown key; metrics are at /metrics on server.port, so leave it out",
+            "monitoring.prometheus.port: unknown key; remove it: metrics are served at /metrics on server.port",
         ),
         ("data_dir", 7, "data_dir: 7 is not a path"),
         ("data_dir", "a\0b", "data_dir: 'a\\x00b' is not a path"),
@@ -315,7 +315,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         (
             "auth.keys",
             [{1: "x"}],
-            f"auth.keys[0][1]: unknown key; the keys here are {', '.join(ApiKey.model_fields)}",
+            f"auth.keys[0][1]: unknown key; expected one of {', '.join(ApiKey.model_fields)}",
         ),
         ("auth.keys", [{}], "auth.keys[0]: ******** is not an entry with exactly one of key and key_sha256"),
         ("auth.keys", [{"key_sha256": "abc"}], "auth.keys[0].key_sha256: ******** is not 64 hexadecimal digits"),
@@ -341,12 +341,12 @@ def test_a_problem_says_where_what_and_what_was_expected(key: str, value: Any, p
             "line 1, column 10: not valid YAML: could not determine a constructor for the tag (hidden)",
         ),
         ("? [a]\n: b", "line 1, column 3: not valid YAML: found unhashable key"),
-        ("a: \x07", "character 4: this character must not stand in YAML"),
-        ("- server", "expected sections at the top, not a list"),
-        ("server", "expected sections at the top, not text"),
+        ("a: \x07", "character 4: character not allowed in YAML"),
+        ("- server", "expected sections at the top level, not a list"),
+        ("server", "expected sections at the top level, not text"),
         ("[" * 3000, "nested too deeply"),
-        ("server:\n  port: 1\n  port: 2", "server.port: given twice, on lines 2 and 3"),
-        ("auth: {keys: [{key: a, key: b}]}", "auth.keys[0].key: given twice, on lines 1 and 1"),
+        ("server:\n  port: 1\n  port: 2", "server.port: duplicate key, on lines 2 and 3"),
+        ("auth: {keys: [{key: a, key: b}]}", "auth.keys[0].key: duplicate key, on lines 1 and 1"),
         ("1: 2", f"1: {UNKNOWN_AT_THE_TOP}"),
         ('project: "\\ud800"', "project: not UTF-8 text"),
     ],
@@ -376,7 +376,7 @@ def test_an_open_address_needs_authentication_or_an_explicit_word() -> None:
     assert load(None, {"MCP_SERVER_HOST": "0.0.0.0"}, {"server.allow_anonymous": True})
     assert load(None, {"MCP_SERVER_HOST": "0.0.0.0", "MCP_AUTH_REQUIRED": "1", "MCP_API_KEY": SECRET})
     (problem,) = problems(environ={"MCP_SERVER_HOST": "0.0.0.0"})
-    assert problem.startswith("environment MCP_SERVER_HOST: server.host: 0.0.0.0 can be reached from other machines")
+    assert problem.startswith("environment MCP_SERVER_HOST: server.host: 0.0.0.0 is reachable from other machines")
 
 
 def test_a_rule_is_silent_while_what_it_reads_is_itself_wrong() -> None:
@@ -387,31 +387,29 @@ def test_a_rule_is_silent_while_what_it_reads_is_itself_wrong() -> None:
 
 def test_required_authentication_needs_a_key() -> None:
     (problem,) = problems(environ={"MCP_AUTH_REQUIRED": "true", "MCP_API_KEY": " , "})
-    assert problem.startswith("environment MCP_AUTH_REQUIRED: auth.required: a key is required, but there is none")
+    assert problem.startswith("environment MCP_AUTH_REQUIRED: auth.required: no key is configured")
 
 
 def test_the_same_key_twice_is_refused_even_when_one_is_a_hash() -> None:
     keys = [{"key": SECRET}, {"key_sha256": hashlib.sha256(SECRET.encode()).hexdigest()}]
-    assert problems(auth__keys=keys) == [
-        "command line: auth.keys: the same key is given more than once, as numbers 1 and 2"
-    ]
+    assert problems(auth__keys=keys) == ["command line: auth.keys: duplicate key: numbers 1 and 2 are the same"]
 
 
 def test_a_short_key_is_refused_where_other_machines_can_try_it() -> None:
     environ = {"MCP_API_KEY": "short", "MCP_AUTH_REQUIRED": "true"}
     assert load(None, environ)
     (problem,) = problems(environ=environ | {"MCP_SERVER_HOST": "::"})
-    assert problem.startswith("environment MCP_API_KEY: auth.keys: key number 1 has fewer than 8 characters")
+    assert problem.startswith("environment MCP_API_KEY: auth.keys: key number 1 is shorter than 8 characters")
 
 
 def test_a_largest_body_above_all_bodies_together_is_refused() -> None:
     (problem,) = problems(server__max_body_bytes=2048, server__max_inflight_body_bytes=1024)
-    assert problem == "command line: server.max_body_bytes: 2048 is above server.max_inflight_body_bytes, 1024"
+    assert problem == "command line: server.max_body_bytes: 2048 exceeds server.max_inflight_body_bytes, 1024"
 
 
 def test_half_a_service_account_is_refused() -> None:
     (problem,) = problems(environ={"R2R_SERVICE_EMAIL": "a@example.com"})
-    assert problem.endswith("set both or neither of r2r.email and r2r.password")
+    assert problem.endswith("set both r2r.email and r2r.password, or neither")
 
 
 @pytest.mark.parametrize(("source", "missing"), [("onnx", "model_path"), ("endpoint", "api_url")])

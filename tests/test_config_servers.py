@@ -69,7 +69,7 @@ mcpServers: {
 
 def test_servers_under_the_name_of_another_program_are_told_where_they_go() -> None:
     for key in ("servers", "mcp_servers"):
-        with pytest.raises(ConfigError, match="MCP servers are set in the file, under mcpServers"):
+        with pytest.raises(ConfigError, match="MCP servers are configured in the file, under mcpServers"):
             load(None, {}, {key: {"a": STDIO}})
 
 
@@ -86,8 +86,8 @@ def test_a_key_given_twice_in_a_server_is_told_with_both_lines(tmp_path: Path) -
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     assert set(caught.value.problems) == {
-        "refdesk.yaml: mcpServers.a.command: given twice, on lines 3 and 6",
-        "refdesk.yaml: mcpServers.a.docs.arguments.deep.k: given twice, on lines 5 and 5",
+        "refdesk.yaml: mcpServers.a.command: duplicate key, on lines 3 and 6",
+        "refdesk.yaml: mcpServers.a.docs.arguments.deep.k: duplicate key, on lines 5 and 5",
     }
 
 
@@ -136,11 +136,11 @@ def test_variables_are_filled_into_every_text_of_a_server(text: str, filled: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("${NO}", "environment variable NO is not set; give it a value, or write ${NO:-default}"),
-        ("${env:NO}", "environment variable NO is not set; give it a value, or write ${NO:-default}"),
-        ("${input:key}", "nobody is there to be asked for 'key'; write ${NAME} and set that variable"),
-        ("${1a}", "${…} must hold the name of an environment variable; write $${ for the characters ${"),
-        ("${}", "${…} must hold the name of an environment variable; write $${ for the characters ${"),
+        ("${NO}", "environment variable NO is not set; set it, or write ${NO:-default}"),
+        ("${env:NO}", "environment variable NO is not set; set it, or write ${NO:-default}"),
+        ("${input:key}", "cannot prompt for 'key'; write ${NAME} and set that variable"),
+        ("${1a}", "${…} must contain the name of an environment variable; write $${ for a literal ${"),
+        ("${}", "${…} must contain the name of an environment variable; write $${ for a literal ${"),
     ],
 )
 def test_what_cannot_be_filled_in_is_told_with_its_key(text: str, problem: str) -> None:
@@ -162,7 +162,7 @@ def test_variables_of_a_file_stand_below_those_of_the_server(tmp_path: Path) -> 
 def test_a_file_of_variables_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b"A=" + b"x" * 2_000_000)
-    for path, words in (("no", "there is no such file"), ("pipe", "is no plain file"), ("large", "is larger than")):
+    for path, words in (("no", "no such file"), ("pipe", "is not a regular file"), ("large", "is larger than")):
         (problem,) = problems({**STDIO, "envFile": str(tmp_path / path)})
         assert problem.startswith("mcpServers.one.envFile: ")
         assert words in problem
@@ -218,9 +218,8 @@ def test_what_means_nothing_here_is_passed_over_and_what_is_in_vain_is_said() ->
     assert server({**STDIO, **dict.fromkeys(IGNORED, "whatever")}) == server(STDIO)
     config = load(None, {}, {"mcpServers": {"one": {**STDIO, "timeout": 60, "oauth": {}}}})
     assert sorted(list_ineffective_settings(config)) == [
-        "command line: mcpServers.one.oauth: has no effect; set headers, with ${NAME} for the token",
-        "command line: mcpServers.one.timeout: has no effect, as it is seconds in some clients and milliseconds in "
-        "others; set call_timeout_seconds",
+        "command line: mcpServers.one.oauth: is ignored; set headers, with ${NAME} for the token",
+        "command line: mcpServers.one.timeout: is ignored, as clients disagree on its unit; set call_timeout_seconds",
     ]
 
 
@@ -235,23 +234,26 @@ def test_what_means_nothing_here_is_passed_over_and_what_is_in_vain_is_said() ->
         ({"url": "http://h", "type": "stdio"}, ": expected a server of the type stdio, which needs a command"),
         ({"comand": "x"}, ".comand: unknown key; did you mean command?"),
         ({**STDIO, "alwaysAlow": []}, ".alwaysAlow: unknown key; did you mean alwaysAllow?"),
-        ({**STDIO, "filled_in": ["x"]}, f".filled_in: unknown key; the keys here are {', '.join(KEYS)}"),
+        ({**STDIO, "filled_in": ["x"]}, f".filled_in: unknown key; expected one of {', '.join(KEYS)}"),
         ({**STDIO, "tools": {"alow": []}}, ".tools.alow: unknown key; did you mean allow?"),
         ({**STDIO, "docs": {"tol": "x"}}, ".docs.tol: unknown key; did you mean tool?"),
         ({**STDIO, "type": "studio"}, ".type: studio is not one of stdio, http, sse, websocket; did you mean stdio?"),
         ({**STDIO, "env": {"A": 5}}, ".env.A: ******** is not text; put it in quotes"),
         ({**STDIO, "env": {"A=B": "x"}}, ".env.'A=B': ******** is not the name of an environment variable"),
-        ({**STDIO, "env": {"A": "x\0y"}}, ".env.A: ******** is not text that a program can be given"),
+        ({**STDIO, "env": {"A": "x\0y"}}, ".env.A: ******** is not text without null characters"),
         ({**STDIO, "args": "-y"}, ".args: ******** is not a list"),
         ({**STDIO, "disabled": "yes"}, ".disabled: expected true or false"),
-        ({**STDIO, "disabled": True, "enabled": True}, ".disabled: enabled is given in two ways; keep one"),
+        (
+            {**STDIO, "disabled": True, "enabled": True},
+            ".disabled: enabled is set twice under different names; keep one",
+        ),
         (
             {**STDIO, "includeTools": [], "enabled_tools": []},
-            ".enabled_tools: tools.allow is given in two ways; keep one",
+            ".enabled_tools: tools.allow is set twice under different names; keep one",
         ),
-        ({**STDIO, "call_timeout_seconds": 0}, ".call_timeout_seconds: 0 is not above 0"),
+        ({**STDIO, "call_timeout_seconds": 0}, ".call_timeout_seconds: 0 is not greater than 0"),
         ({"url": "ftp://h"}, ".url: ******** is not a URL such as https://example.com/mcp"),
-        ({"url": "http://h", "headers": {"A": "x\ny"}}, ".headers.A: ******** is not one line that a header can carry"),
+        ({"url": "http://h", "headers": {"A": "x\ny"}}, ".headers.A: ******** is not a single line of printable text"),
         ({"url": "http://h", "headers": {"A B": "x"}}, ".headers.'A B': ******** is not the name of an HTTP header"),
         ({**STDIO, "args": ["\ud800"]}, ".args[0]: not UTF-8 text"),
         ("npx", ": expected a mapping, not text"),
@@ -393,9 +395,7 @@ def test_a_preset_that_does_not_exist_is_told(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError) as raised:
         load(path, {})
-    assert raised.value.problems == (
-        "refdesk.yaml: mcpServers: the preset of a is readng, which is not one; known are reading",
-    )
+    assert raised.value.problems == ("refdesk.yaml: mcpServers: a: unknown preset readng; expected one of reading",)
 
 
 def test_what_is_said_twice_alike_is_said_once() -> None:

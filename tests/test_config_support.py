@@ -21,7 +21,7 @@ def test_what_is_set_in_vain_is_pointed_out_with_its_source(tmp_path: Path) -> N
     path = tmp_path / "refdesk.yaml"
     path.write_text("mcpServers: {a: {command: x, timeout: 5}}\n")
     (said,) = list_ineffective_settings(load(path, {}))
-    assert said.startswith("refdesk.yaml: mcpServers.a.timeout: has no effect")
+    assert said.startswith("refdesk.yaml: mcpServers.a.timeout: is ignored")
 
 
 def test_every_toolset_can_be_switched_on_alone() -> None:
@@ -30,7 +30,7 @@ def test_every_toolset_can_be_switched_on_alone() -> None:
 
 
 def test_a_desk_without_any_toolset_is_refused() -> None:
-    with pytest.raises(ConfigError, match="none is switched on"):
+    with pytest.raises(ConfigError, match="no toolset is enabled"):
         require_support(load(None, {}, {"toolsets": []}))
 
 

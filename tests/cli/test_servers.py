@@ -419,7 +419,7 @@ def test_the_check_reads_the_desks_own_file_too_and_shows_no_secret(
     assert main(["check", "--show"]) == 0
     shown = capsys.readouterr()
     assert "mcpServers.a" in shown.out
-    assert "refdesk.yaml: mcpServers.a.timeout: has no effect" in shown.err
+    assert "refdesk.yaml: mcpServers.a.timeout: is ignored" in shown.err
     file.add({"a": {"command": "y"}, "c": {"comand": SECRET}})
     assert main(["check"]) == 2
     said = capsys.readouterr()

@@ -75,11 +75,7 @@ def test_all_clients_are_asked_and_each_server_has_its_outcome(run: Run, file: S
         "same": ("skipped", "identical to an imported server"),
         "me": ("skipped", "this is Refdesk itself"),
         "github.com-org-tool": ("imported", "named 'github.com/org/tool' there"),
-        "off": (
-            "imported",
-            "timeout has no effect, as it is seconds in some clients and milliseconds in others; "
-            "set call_timeout_seconds",
-        ),
+        "off": ("imported", "timeout is ignored, as clients disagree on its unit; set call_timeout_seconds"),
         "b": ("skipped", "comand: unknown key; did you mean command?"),
         "c": ("imported", ""),
     }
@@ -117,7 +113,7 @@ def test_secrets_stay_variables_and_places_become_fixed(
     write_servers(tmp_path / "work" / ".vscode" / "mcp.json", {"a": entry, "asks": asks}, "servers")
     outcomes = run("--from", "vscode")
     assert outcomes["a"] == ("imported", "")
-    assert outcomes["asks"][1].startswith("env.K: nobody is there to be asked for 'key'")
+    assert outcomes["asks"][1].startswith("env.K: cannot prompt for 'key'")
     work = str(tmp_path / "work")
     assert file.entries() == {
         "a": {"command": "x", "args": [f"{work}/s.py", "${env:A_KEY}"], "cwd": work, "envFile": f"{work}/.env"}

@@ -79,7 +79,7 @@ def _gather(items: Iterable[SettingValue | Fault]) -> tuple[dict[str, SettingVal
         elif isinstance(item.value, str) and not is_encodable(item.value):
             faults.append(Fault(item.source, item.key, "not UTF-8 text"))
         elif item.key in values and values[item.key].source == item.source:
-            faults.append(Fault(item.source, item.key, "given in two ways; keep one"))
+            faults.append(Fault(item.source, item.key, "set twice under different names; keep one"))
         else:
             values[item.key] = item
     return values, faults
@@ -92,7 +92,7 @@ def load_servers_again(path: Path, environ: Mapping[str, str]) -> Mapping[str, M
     """
     values, faults = _gather(read_yaml(path, environ))
     if not values and not faults:
-        faults = [Fault(path.name, "", f"is empty; write `{SERVERS}: {{}}` to have no servers")]
+        faults = [Fault(path.name, "", f"is empty; write `{SERVERS}: {{}}` for no servers")]
     faults += _read_servers(values, environ).faults
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))

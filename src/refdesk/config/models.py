@@ -35,40 +35,40 @@ class ConfigSection(BaseModel):
 
 
 class ServerConfig(ConfigSection):
-    """Where the server listens, and how much of a stranger's traffic it takes on."""
+    """HTTP server: address, access from browsers, limits and timeouts."""
 
-    host: types.Address = Field("127.0.0.1", description="The address to listen on.")
-    port: types.Whole = Field(8001, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
-    workers: types.Whole = Field(1, ge=1, le=64, description="How many processes serve the port.")
-    stateless: bool = Field(False, description="Whether sessions of the older MCP revisions are switched off.")
+    host: types.Address = Field("127.0.0.1", description="Address to listen on.")
+    port: types.Whole = Field(8001, ge=0, le=65535, description="Port to listen on. 0 picks a free port.")
+    workers: types.Whole = Field(1, ge=1, le=64, description="Number of server processes.")
+    stateless: bool = Field(False, description="Serve MCP revisions up to 2025-11-25 without sessions.")
     allowed_origins: types.Origins = Field(
-        (), description="The web origins that browsers may call from; `*` allows any."
+        (), description="Web origins that browsers may send requests from. `*` allows any."
     )
     allowed_hosts: types.Hosts = Field(
-        (), description="The names that a `Host` header may carry besides the address itself; `*` allows any."
+        (), description="Values of the `Host` header to accept besides the address itself. `*` allows any."
     )
-    allow_anonymous: bool = Field(
-        False, description="Whether other machines may call without a key when authentication is off."
-    )
-    max_body_bytes: types.Bytes = Field(4_194_304, ge=1, description="The largest request body.")
+    allow_anonymous: bool = Field(False, description="Allow requests from other machines while authentication is off.")
+    max_body_bytes: types.Bytes = Field(4_194_304, ge=1, description="Maximum size of a request body.")
     max_inflight_body_bytes: types.Bytes = Field(
-        67_108_864, ge=1, description="The most that all request bodies being read may hold together."
+        67_108_864, ge=1, description="Maximum total size of the request bodies being read at the same time."
     )
-    max_json_depth: types.Whole = Field(64, ge=1, le=512, description="The deepest nesting in a request body.")
-    max_connections: types.Whole = Field(2048, ge=1, description="The most connections open at a time, per process.")
-    header_timeout_seconds: types.Seconds = Field(10, description="How long a client may take to send its headers.")
-    body_timeout_seconds: types.Seconds = Field(30, description="How long a client may take to send a body.")
-    idle_timeout_seconds: types.Seconds = Field(60, description="How long an idle connection is kept alive.")
+    max_json_depth: types.Whole = Field(
+        64, ge=1, le=512, description="Maximum nesting depth of JSON in a request body."
+    )
+    max_connections: types.Whole = Field(2048, ge=1, description="Maximum number of open connections per process.")
+    header_timeout_seconds: types.Seconds = Field(10, description="Time limit for receiving request headers.")
+    body_timeout_seconds: types.Seconds = Field(30, description="Time limit for receiving a request body.")
+    idle_timeout_seconds: types.Seconds = Field(60, description="Time after which an idle connection is closed.")
     write_timeout_seconds: types.Seconds = Field(
-        30, description="How long a client may leave an answer unread before it is cut off."
+        30, description="Time after which a connection is closed if the client doesn't read the response."
     )
-    request_timeout_seconds: types.Seconds = Field(60, description="How long a call may take.")
+    request_timeout_seconds: types.Seconds = Field(60, description="Time limit for a call.")
     shutdown_grace_seconds: types.SecondsOrNone = Field(
-        20, description="How long open calls may go on once the server is told to stop."
+        20, description="Time that running calls get to finish on shutdown."
     )
-    max_sessions: types.Whole = Field(1000, ge=1, description="The most MCP sessions open at a time, per process.")
-    session_idle_seconds: types.Seconds = Field(1800, description="How long an unused session is kept.")
-    page_size: types.Whole = Field(100, ge=1, le=1000, description="The number of items in a page of any list.")
+    max_sessions: types.Whole = Field(1000, ge=1, description="Maximum number of open MCP sessions per process.")
+    session_idle_seconds: types.Seconds = Field(1800, description="Time after which an unused session is closed.")
+    page_size: types.Whole = Field(100, ge=1, le=1000, description="Number of items per page in lists.")
 
     @property
     def is_loopback(self) -> bool:
@@ -84,20 +84,20 @@ class ServerConfig(ConfigSection):
 class ApiKey(ConfigSection):
     """An API key and the identity it authenticates."""
 
-    key: types.Key = Field(None, description="The key itself.")
-    key_sha256: types.Sha256 = Field(None, description="The SHA-256 of the key, in place of the key.")
-    user: str = Field("default", min_length=1, description="The user who calls with this key.")
-    tenant: str = Field(DEFAULT_TENANT, min_length=1, description="The tenant whose documents this key opens.")
-    roles: types.Texts = Field((), description="The roles that this key gives.")
-    toolsets: types.Texts = Field((), description="The toolsets that this key opens; none named opens all.")
+    key: types.Key = Field(None, description="The key.")
+    key_sha256: types.Sha256 = Field(None, description="SHA-256 of the key, instead of the key.")
+    user: str = Field("default", min_length=1, description="User that the key authenticates.")
+    tenant: str = Field(DEFAULT_TENANT, min_length=1, description="Tenant of the user.")
+    roles: types.Texts = Field((), description="Roles of the user.")
+    toolsets: types.Texts = Field((), description="Toolsets that the key may use. Empty allows all.")
     servers: types.Texts = Field(
         (),
         description=(
-            "The MCP servers behind this one that this key opens, or single tools of theirs (`server__tool`); patterns "
-            "are those of a shell, and none named opens all."
+            "Downstream MCP servers, or tools of theirs (`server__tool`), that the key may use. Shell patterns are "
+            "allowed. Empty allows all."
         ),
     )
-    name: str = Field("", description="What people call this key.")
+    name: str = Field("", description="Display name.")
 
     @model_validator(mode="after")
     def _check_key(self) -> Self:
@@ -120,141 +120,151 @@ def _parse_keys(value: Any) -> Any:
 
 
 class OAuthConfig(ConfigSection):
-    """Access tokens of an authorization server, in place of keys or beside them."""
+    """OAuth: access tokens of an authorization server, instead of API keys or in addition to them."""
 
-    issuer: types.OptionalWebUrl = Field(None, description="The authorization server; tokens of no other are taken.")
+    issuer: types.OptionalWebUrl = Field(
+        None, description="URL of the authorization server. Tokens of other issuers are rejected."
+    )
     audience: types.OptionalText = Field(
-        None, description="What a token must be meant for; the server's own address when not set."
+        None, description="Required audience of a token. Defaults to the URL of this server."
     )
     jwks_url: types.OptionalWebUrl = Field(
-        None, description="Where the issuer's keys are; found through its metadata when not set."
+        None, description="URL of the issuer's public keys. By default, it's read from the issuer's metadata."
     )
-    required_scopes: types.Texts = Field((), description="The scopes that every token must have.")
-    scope_roles: Mapping[str, types.Texts] = Field(
-        default_factory=dict, description="The roles that a scope gives, by scope."
-    )
-    user_claim: str = Field("sub", min_length=1, description="The claim that names the user.")
+    required_scopes: types.Texts = Field((), description="Scopes that every token must have.")
+    scope_roles: Mapping[str, types.Texts] = Field(default_factory=dict, description="Roles granted by each scope.")
+    user_claim: str = Field("sub", min_length=1, description="Claim that contains the user.")
     tenant_claim: types.OptionalText = Field(
-        None, description="The claim that names the tenant; all tokens are of the tenant `default` when not set."
+        None, description="Claim that contains the tenant. If unset, all tokens belong to the tenant `default`."
     )
 
 
 class AuthConfig(ConfigSection):
-    """Who may call."""
+    """Authentication."""
 
-    required: bool = Field(False, description="Whether a call needs a key.")
+    required: bool = Field(False, description="Require an API key or access token.")
     keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_parse_keys)] = Field(
-        (), description="The keys that are let in; a text of keys set apart by commas makes each the user `api-key`."
+        (), description="API keys. A comma-separated text is a list of keys, each for the user `api-key`."
     )
     oauth: OAuthConfig = OAuthConfig()
 
 
 class R2RConfig(ConfigSection):
-    """The R2R server, when knowledge is kept there."""
+    """R2R server that stores and searches documents, instead of the embedded engine."""
 
-    api_url: types.OptionalWebUrl = Field(None, description="The address of the R2R server.")
+    api_url: types.OptionalWebUrl = Field(None, description="URL of the R2R server.")
     email: types.OptionalText = Field(
-        None, description="The service account's e-mail address; `service_account.email` is the same setting."
+        None, description="Email address of the service account. Also accepted as `service_account.email`."
     )
     password: types.OptionalSecret = Field(
-        None, description="The service account's password; `service_account.password` is the same setting."
+        None, description="Password of the service account. Also accepted as `service_account.password`."
     )
-    api_key: types.OptionalSecret = Field(None, description="An R2R API key, in place of the service account.")
-    timeout_seconds: types.Seconds = Field(30, description="How long R2R may take to search, list or read.")
-    rag_timeout_seconds: types.Seconds = Field(120, description="How long R2R may take to write an answer.")
-    ingest_timeout_seconds: types.Seconds = Field(1800, description="How long R2R may take to bring in a document.")
-    max_connections: types.Whole = Field(20, ge=1, le=1000, description="The most requests to R2R at a time.")
+    api_key: types.OptionalSecret = Field(None, description="R2R API key, instead of a service account.")
+    timeout_seconds: types.Seconds = Field(30, description="Time limit for search, list and read requests.")
+    rag_timeout_seconds: types.Seconds = Field(120, description="Time limit for generating an answer.")
+    ingest_timeout_seconds: types.Seconds = Field(1800, description="Time limit for ingesting a document.")
+    max_connections: types.Whole = Field(20, ge=1, le=1000, description="Maximum number of concurrent requests to R2R.")
 
 
 class RedisConfig(ConfigSection):
-    """The Redis server, when the cache is kept there."""
+    """Redis server, for a cache or rate limits that processes share."""
 
-    url: types.RedisUrl = Field(types.Url("redis://localhost:6379"), description="The address of the Redis server.")
-    db: types.Whole = Field(0, ge=0, description="The number of the database in it.")
-    timeout_seconds: types.Seconds = Field(0.1, description="How long Redis may take before a call goes on without it.")
+    url: types.RedisUrl = Field(types.Url("redis://localhost:6379"), description="URL of the Redis server.")
+    db: types.Whole = Field(0, ge=0, description="Database number.")
+    timeout_seconds: types.Seconds = Field(
+        0.1, description="Time limit for a Redis request. After it, the call continues without Redis."
+    )
 
 
 class CacheTtlConfig(ConfigSection):
-    """How long answers are kept; zero keeps none."""
+    """Lifetime of cached results. 0 disables caching."""
 
-    search: types.SecondsOrNone = Field(300, description="How many seconds search results are kept.")
-    rag: types.SecondsOrNone = Field(120, description="How many seconds written answers are kept.")
-    list: types.SecondsOrNone = Field(60, description="How many seconds lists are kept.")
+    search: types.SecondsOrNone = Field(300, description="Lifetime of search results.")
+    rag: types.SecondsOrNone = Field(120, description="Lifetime of generated answers.")
+    list: types.SecondsOrNone = Field(60, description="Lifetime of lists.")
 
 
 class CacheConfig(ConfigSection):
-    """Where answers are kept, and how many."""
+    """Cache of search results, answers and lists."""
 
     type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
-        "memory", description="Where the cache is: in each process, or in Redis for all of them."
+        "memory", description="Cache backend: `memory` in each process, or `redis` shared by all of them."
     )
     redis: RedisConfig = RedisConfig()
     ttl: CacheTtlConfig = CacheTtlConfig()
-    max_bytes: types.Bytes = Field(67_108_864, ge=0, description="The most that the cache in memory may hold.")
-    max_entries: types.Whole = Field(10_000, ge=0, description="The most answers that the cache in memory may hold.")
+    max_bytes: types.Bytes = Field(67_108_864, ge=0, description="Maximum size of the in-memory cache.")
+    max_entries: types.Whole = Field(10_000, ge=0, description="Maximum number of entries in the in-memory cache.")
     stale_seconds: types.SecondsOrNone = Field(
-        600, description="How long past its time an answer is still given when no new one can be had."
+        600, description="Time past its lifetime that an entry is still served if it can't be refreshed."
     )
 
 
 class RateLimitConfig(ConfigSection):
-    """How much may be asked in a minute, besides what the reader tools allow on one document; zero is no limit."""
+    """Rate limits per minute, in addition to those of the reader tools. 0 means no limit."""
 
     type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
-        "memory", description="Where calls are counted: in each process, or in the cache's Redis for all of them."
+        "memory",
+        description="Counter backend: `memory` in each process, or the Redis of the cache, shared by all of them.",
     )
-    calls: types.Whole = Field(0, ge=0, description="The most calls a minute with one key, or of one user.")
-    tokens: types.Whole = Field(0, ge=0, description="The most tokens a minute returned to one key or user.")
-    total_calls: types.Whole = Field(0, ge=0, description="The most calls a minute of all together.")
+    calls: types.Whole = Field(0, ge=0, description="Maximum number of calls per minute for a key or user.")
+    tokens: types.Whole = Field(0, ge=0, description="Maximum number of tokens per minute returned to a key or user.")
+    total_calls: types.Whole = Field(
+        0, ge=0, description="Maximum number of calls per minute for all callers together."
+    )
 
 
 class CircuitBreakerConfig(ConfigSection):
-    """When a failing knowledge engine is left alone."""
+    """Circuit breaker around the document engine."""
 
-    failure_threshold: types.Whole = Field(5, ge=1, description="How many failures in a row open the breaker.")
-    timeout_seconds: types.Seconds = Field(60, description="How long it stays open before a trial call.")
-    success_threshold: types.Whole = Field(2, ge=1, description="How many trial calls must succeed to close it.")
+    failure_threshold: types.Whole = Field(5, ge=1, description="Number of consecutive failures that open the breaker.")
+    timeout_seconds: types.Seconds = Field(
+        60, description="Time that the breaker stays open before it lets a trial call through."
+    )
+    success_threshold: types.Whole = Field(
+        2, ge=1, description="Number of successful trial calls that close the breaker."
+    )
     slow_call_seconds: types.SecondsOrNone = Field(
-        0, description="How long a call may take before it counts as a failure; zero counts none."
+        0, description="Duration from which a call counts as a failure. 0 disables this."
     )
 
 
 class LoggingConfig(ConfigSection):
-    """What is logged, and how."""
+    """Logging."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], types.AnyCase] = Field(
-        "info", description="The least important messages that are logged."
+        "info", description="Minimum level of logged messages."
     )
     format: Annotated[Literal["auto", "json", "console"], types.AnyCase] = Field(
-        "auto", description="How a line looks; `auto` is `console` on a terminal and `json` elsewhere."
+        "auto", description="Log format. `auto` is `console` on a terminal and `json` otherwise."
     )
-    file: types.OptionalPath = Field(None, description="A file to log to in place of standard error.")
+    file: types.OptionalPath = Field(None, description="Log file, instead of standard error.")
 
 
 class PrometheusConfig(ConfigSection):
-    """Metrics for Prometheus."""
+    """Prometheus metrics."""
 
-    enabled: bool = Field(True, description="Whether `/metrics` answers, on the server's own port.")
+    enabled: bool = Field(True, description="Serve metrics at `/metrics` on the server's port.")
 
 
 class SentryConfig(ConfigSection):
     """Error reports to Sentry."""
 
-    enabled: bool = Field(False, description="Whether errors are reported to Sentry.")
-    dsn: types.OptionalSecret = Field(None, description="The DSN of the Sentry project.")
+    enabled: bool = Field(False, description="Report errors to Sentry.")
+    dsn: types.OptionalSecret = Field(None, description="DSN of the Sentry project.")
 
 
 class OpenTelemetryConfig(ConfigSection):
-    """Traces for OpenTelemetry."""
+    """OpenTelemetry traces."""
 
-    enabled: bool = Field(False, description="Whether traces are sent to an OpenTelemetry collector.")
+    enabled: bool = Field(False, description="Send traces to an OpenTelemetry collector.")
     endpoint: types.OptionalWebUrl = Field(
-        None, description="The collector's OTLP address over HTTP; OpenTelemetry's own variables when not set."
+        None,
+        description="OTLP/HTTP endpoint of the collector. By default, OpenTelemetry's environment variables apply.",
     )
 
 
 class MonitoringConfig(ConfigSection):
-    """Who is told how the server is doing."""
+    """Metrics, traces and error reports."""
 
     prometheus: PrometheusConfig = PrometheusConfig()
     sentry: SentryConfig = SentryConfig()
@@ -262,138 +272,133 @@ class MonitoringConfig(ConfigSection):
 
 
 class ConsoleConfig(ConfigSection):
-    """The pages for people, at `/console/`."""
+    """Web console."""
 
-    enabled: bool = Field(True, description="Whether there is a web console, at `/console/`.")
+    enabled: bool = Field(True, description="Serve the web console at `/console/`.")
 
 
 class ProjectsConfig(ConfigSection):
-    """Which collection belongs to which project."""
+    """Collections of projects."""
 
     auto_create_collections: bool = Field(
-        True, description="Whether a project without a collection gets one when it is first used."
+        True, description="Create a collection when a project without one is first used."
     )
     collection_mapping_file: types.OptionalPath = Field(
-        None, description="The file that remembers each project's collection; it is kept with the data when not set."
+        None, description="File that maps projects to collections. By default, it's in the data folder."
     )
 
 
 class ReaderConfig(ConfigSection):
-    """How much of a document the reader tools hand out."""
+    """Limits of the reader tools."""
 
-    max_pages_per_call: types.Whole = Field(5, ge=1, description="The most pages that one call may read.")
-    max_text_bytes: types.Bytes = Field(20_000, ge=1, description="The most text that one call returns.")
-    rate_limit_calls: types.Whole = Field(60, ge=1, description="The most calls per minute on one document.")
+    max_pages_per_call: types.Whole = Field(5, ge=1, description="Maximum number of pages per call.")
+    max_text_bytes: types.Bytes = Field(20_000, ge=1, description="Maximum size of the text returned by a call.")
+    rate_limit_calls: types.Whole = Field(60, ge=1, description="Maximum number of calls per minute for a document.")
     rate_limit_tokens: types.Whole = Field(
-        100_000, ge=1, description="The most tokens per minute returned from one document."
+        100_000, ge=1, description="Maximum number of tokens per minute returned from a document."
     )
     retrieval_window_url: types.OptionalWebUrl = Field(
-        None, description="A service that is asked for the chunks around a chunk, in place of the engine."
+        None, description="URL of a service that returns the chunks around a chunk, instead of the engine."
     )
-    retrieval_api_key: types.OptionalSecret = Field(None, description="The API key for that service.")
-    retrieval_timeout_seconds: types.Seconds = Field(5, description="How long that service may take.")
-    max_window_radius: types.Whole = Field(5, ge=0, description="The most chunks returned on each side of a chunk.")
-    blocklist_keywords: types.Texts = Field((), description="Words that must not appear in the text returned.")
+    retrieval_api_key: types.OptionalSecret = Field(None, description="API key for that service.")
+    retrieval_timeout_seconds: types.Seconds = Field(5, description="Time limit for a request to that service.")
+    max_window_radius: types.Whole = Field(
+        5, ge=0, description="Maximum number of chunks returned on each side of a chunk."
+    )
+    blocklist_keywords: types.Texts = Field((), description="Words that must not appear in returned text.")
     blocklist_action: Annotated[Literal["refuse", "redact"], types.AnyCase] = Field(
-        "refuse", description="Whether text with such a word is refused, or returned without the word."
+        "refuse", description="What to do with text that contains such a word: `refuse` it, or `redact` the word."
     )
 
 
 class ConvertConfig(ConfigSection):
-    """What may be converted, with how much effort, and how long it is kept."""
+    """Document conversion: allowed files and URLs, resources, and retention."""
 
-    local_files: bool = Field(True, description="Whether tools may name files on this machine.")
+    local_files: bool = Field(True, description="Allow tools to read files on this machine.")
     roots: types.Paths = Field(
         (),
         description=(
-            "The folders that such files must be in; when not set, the folder that the server was started in, unless "
-            "that is a home folder or the whole disk."
+            "Folders that such files must be in. Defaults to the working folder, unless that is a home folder or "
+            "the root of the file system."
         ),
     )
     client_roots: Annotated[Literal["local", "all", "none"], types.AnyCase] = Field(
         "local",
         description=(
-            "Whose MCP roots are open as well: `local` takes those of a client on standard input and output, `all` "
-            "those of any client, which then reads whatever this process can."
+            "Clients whose MCP roots are allowed as well: `local` for clients on stdio, `all` for any client. With "
+            "`all`, clients can read every file that this process can."
         ),
     )
-    workers: types.Whole = Field(2, ge=1, le=64, description="How many conversions run at a time, per process.")
-    memory_bytes: types.Bytes = Field(
-        1_073_741_824, ge=268_435_456, description="The most memory that a conversion may use."
-    )
-    keep_seconds: types.Seconds = Field(86_400, description="How long a converted document is kept after its last use.")
+    workers: types.Whole = Field(2, ge=1, le=64, description="Number of concurrent conversions per process.")
+    memory_bytes: types.Bytes = Field(1_073_741_824, ge=268_435_456, description="Memory limit of a conversion.")
+    keep_seconds: types.Seconds = Field(86_400, description="Retention of a converted document after its last use.")
     keep_bytes: types.Bytes = Field(
-        1_073_741_824, ge=1, description="The most that a tenant's converted documents hold."
+        1_073_741_824, ge=1, description="Maximum total size of a tenant's converted documents."
     )
-    keep_documents: types.Whole = Field(500, ge=1, description="The most converted documents that a tenant has.")
-    fetch_timeout_seconds: types.Seconds = Field(60, description="How long the download of a URL may take.")
+    keep_documents: types.Whole = Field(500, ge=1, description="Maximum number of a tenant's converted documents.")
+    fetch_timeout_seconds: types.Seconds = Field(60, description="Time limit for downloading a URL.")
     allow_networks: types.Networks = Field(
-        (), description="Networks that URLs may lead to although they are not public, such as 10.1.0.0/16."
+        (), description="Private networks that may be fetched from, such as 10.1.0.0/16."
     )
-    respect_robots: bool = Field(True, description="Whether a site's robots.txt is asked before a page is fetched.")
+    respect_robots: bool = Field(True, description="Respect the robots.txt of websites.")
 
 
 class EmbeddingConfig(ConfigSection):
-    """The model that turns text into vectors, so that meaning finds what words do not."""
+    """Embedding model for semantic search."""
 
     source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], types.AnyCase] = Field(
         "builtin",
         description=(
-            "Where the model is: in Refdesk itself, in a folder (`onnx`), at an OpenAI-compatible address "
-            "(`endpoint`), or nowhere, which leaves full-text search."
+            "Embedding model: the built-in one, one in a folder (`onnx`), one behind an OpenAI-compatible API "
+            "(`endpoint`), or none, for full-text search only."
         ),
     )
-    model_path: types.OptionalPath = Field(
-        None, description="The folder of an ONNX model: `model.onnx` and its `vocab.txt`."
-    )
-    api_url: types.OptionalWebUrl = Field(
-        None, description="The address of the embeddings API, up to and without `/embeddings`."
-    )
-    api_key: types.OptionalSecret = Field(None, description="The key for that API.")
-    api_model: str = Field("text-embedding-3-small", min_length=1, description="The model to ask that API for.")
-    workers: types.Whole = Field(2, ge=1, le=64, description="How many processes embed documents.")
-    timeout_seconds: types.Seconds = Field(30, description="How long that API may take for a request.")
+    model_path: types.OptionalPath = Field(None, description="Folder with an ONNX model: `model.onnx` and `vocab.txt`.")
+    api_url: types.OptionalWebUrl = Field(None, description="Base URL of the embeddings API, without `/embeddings`.")
+    api_key: types.OptionalSecret = Field(None, description="API key.")
+    api_model: str = Field("text-embedding-3-small", min_length=1, description="Name of the model.")
+    workers: types.Whole = Field(2, ge=1, le=64, description="Number of processes that embed documents.")
+    timeout_seconds: types.Seconds = Field(30, description="Time limit for a request to the API.")
 
 
 class AnswersConfig(ConfigSection):
-    """Who writes answers to questions; without a model, the sentences that answer are quoted."""
+    """Language model that writes answers. Without one, answers quote sentences of the documents."""
 
     api_url: types.OptionalWebUrl = Field(
-        None, description="The address of an OpenAI-compatible API, up to and without `/chat/completions`."
+        None, description="Base URL of an OpenAI-compatible API, without `/chat/completions`."
     )
-    api_key: types.OptionalSecret = Field(None, description="The key for that API.")
-    model: str = Field("gpt-5-mini", min_length=1, description="The model to ask that API for.")
-    timeout_seconds: types.Seconds = Field(30, description="How long that API may take for an answer.")
+    api_key: types.OptionalSecret = Field(None, description="API key.")
+    model: str = Field("gpt-5-mini", min_length=1, description="Name of the model.")
+    timeout_seconds: types.Seconds = Field(30, description="Time limit for an answer.")
     sampling: bool = Field(
-        True, description="Whether the client's own model is asked where it offers that and no API is set."
+        True, description="Use the client's model (MCP sampling) if the client supports it and no API is set."
     )
 
 
 class DownstreamConfig(ConfigSection):
-    """How other MCP servers are talked to."""
+    """Downstream MCP servers."""
 
     protocol_version: types.OptionalText = Field(
-        None, description="The MCP revision to ask for; the newest known one when not set."
+        None, description="MCP revision to request. Defaults to the newest supported one."
     )
     tool_cache_ttl_seconds: types.SecondsOrNone = Field(
-        300, description="How long a server's lists are kept; zero asks each time."
+        300, description="Lifetime of cached server lists. 0 disables caching."
     )
-    separator: Literal["__", ":"] = Field("__", description="What stands between a server's name and a tool's.")
+    separator: Literal["__", ":"] = Field("__", description="Separator between the names of server and tool.")
     prefix: Literal["always", "never"] = Field(
-        "always", description="Whether tools and prompts carry their server's name; `never` only where two are alike."
+        "always",
+        description="When to prefix tools and prompts with their server's name. `never` still does so for duplicates.",
     )
-    max_name_length: types.Whole = Field(64, ge=16, le=128, description="The longest name of a tool or prompt.")
-    tool_search: bool = Field(
-        False, description="Whether `search_tools` and `call_tool` stand for the servers' tools in the list of tools."
-    )
+    max_name_length: types.Whole = Field(64, ge=16, le=128, description="Maximum length of a tool or prompt name.")
+    tool_search: bool = Field(False, description="List `search_tools` and `call_tool` instead of the servers' tools.")
     max_result_tokens: types.Whole = Field(
-        25_000, ge=0, description="The most of a server's result that is passed on at once; zero is no bound."
+        25_000, ge=0, description="Maximum number of tokens forwarded from a server's result at once. 0 means no limit."
     )
     presets: Mapping[str, ToolRules] = Field(
-        default_factory=dict, description="Named sets of rules that servers can begin with."
+        default_factory=dict, description="Named sets of tool rules that servers can refer to."
     )
     servers_file: types.OptionalPath = Field(
-        None, description="The file that `refdesk servers` keeps; `servers.json` in the data folder when not set."
+        None, description="File that `refdesk servers` manages. Defaults to `servers.json` in the data folder."
     )
 
 
@@ -401,13 +406,13 @@ class Config(ConfigSection):
     """The whole configuration, with the source of each value."""
 
     data_dir: types.OptionalPath = Field(
-        None, description="The folder that the data lives in; the platform's user data folder when not set."
+        None, description="Data folder. Defaults to the user data folder of the platform."
     )
     toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_commas)] = Field(
-        TOOLSETS, description="The toolsets that are switched on."
+        TOOLSETS, description="Enabled toolsets."
     )
     project: types.OptionalText = Field(
-        None, description="The current project's name, for clients that do not announce a root."
+        None, description="Name of the current project, for clients that don't provide MCP roots."
     )
     server: ServerConfig = ServerConfig()
     auth: AuthConfig = AuthConfig()
@@ -425,7 +430,7 @@ class Config(ConfigSection):
     answers: AnswersConfig = AnswersConfig()
     downstream: DownstreamConfig = DownstreamConfig()
     mcpServers: Mapping[str, McpServerConfig] = Field(
-        default_factory=dict, description="The MCP servers behind this one, by name; as in other clients' files."
+        default_factory=dict, description="Downstream MCP servers by name, in the format of other MCP clients."
     )
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     config_file: Path | None = Field(None, repr=False, exclude=True)

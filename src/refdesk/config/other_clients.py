@@ -19,12 +19,12 @@ IGNORED = frozenset(
 """Keys about how a client displays a server or asks for approval. They have no meaning here."""
 
 UNSUPPORTED = {
-    "timeout": "has no effect, as it is seconds in some clients and milliseconds in others; set call_timeout_seconds",
-    "headersHelper": "has no effect, as it is not run; set headers, with ${NAME} for what is secret",
-    "oauth": "has no effect; set headers, with ${NAME} for the token",
-    "auth": "has no effect; set headers, with ${NAME} for the token",
-    "sandbox": "has no effect; the server runs with the rights of the desk",
-    "sandboxEnabled": "has no effect; the server runs with the rights of the desk",
+    "timeout": "is ignored, as clients disagree on its unit; set call_timeout_seconds",
+    "headersHelper": "is ignored, as it isn't run; set headers, with ${NAME} for secrets",
+    "oauth": "is ignored; set headers, with ${NAME} for the token",
+    "auth": "is ignored; set headers, with ${NAME} for the token",
+    "sandbox": "is ignored: the server runs with the permissions of Refdesk",
+    "sandboxEnabled": "is ignored: the server runs with the permissions of Refdesk",
 }
 """Keys that have no effect here but that users may rely on, with what to do instead."""
 
@@ -61,7 +61,7 @@ class TranslatedEntry:
     def put(self, key: str, value: Any, original_key: str) -> None:
         """Set a key; record a problem if a synonym has already set it to another value."""
         if self.entry.get(key, value) != value:
-            self.problems.append((original_key, f"{key} is given in two ways; keep one"))
+            self.problems.append((original_key, f"{key} is set twice under different names; keep one"))
         else:
             self.entry[key] = value
 
@@ -120,7 +120,7 @@ def _convert_tool_list(rule: str) -> Callable[[TranslatedEntry, str, Any], None]
     def add(out: TranslatedEntry, key: str, value: Any) -> None:
         tools = out.entry.get("tools", {})
         if not isinstance(tools, Mapping) or rule in tools:
-            out.problems.append((key, f"tools.{rule} is given in two ways; keep one"))
+            out.problems.append((key, f"tools.{rule} is set twice under different names; keep one"))
         else:
             out.entry["tools"] = {**tools, rule: value}
 

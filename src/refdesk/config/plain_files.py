@@ -16,16 +16,16 @@ def read_plain_text(path: Path, max_bytes: int) -> str:
     try:
         with open(path.expanduser(), "rb", opener=_open_nonblocking) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("is no plain file")
+                raise ValueError("is not a regular file")
             content = file.read(max_bytes + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except RuntimeError:
-        raise ValueError("is in a home folder that is not known") from None
+        raise ValueError("is in an unknown home folder") from None
     if len(content) > max_bytes:
-        raise ValueError(f"is larger than the {max_bytes:,} bytes that are read")
+        raise ValueError(f"is larger than {max_bytes:,} bytes")
     try:
         return content.decode("utf-8-sig")
     except ValueError:

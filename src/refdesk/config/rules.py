@@ -34,8 +34,8 @@ def check_rules(config: Config, unusable: Set[str], *, serves: bool) -> Iterator
 def _check_anonymous_access(config: Config) -> Iterator[str]:
     if not (config.server.is_loopback or config.auth.required or config.server.allow_anonymous):
         yield (
-            f"{quoted(config.server.host)} can be reached from other machines and authentication is off; "
-            "set MCP_AUTH_REQUIRED=true with MCP_API_KEY, or start with --allow-anonymous"
+            f"{quoted(config.server.host)} is reachable from other machines, but authentication is off; "
+            "set MCP_AUTH_REQUIRED=true and MCP_API_KEY, or start with --allow-anonymous"
         )
 
 
@@ -43,15 +43,15 @@ def _check_keys_exist(config: Config) -> Iterator[str]:
     if not config.auth.required or config.auth.keys or config.auth.oauth.issuer:
         return
     if not (config.data_path / "keys.json").exists():
-        yield "a key is required, but there is none; set MCP_API_KEY or auth.keys, or make one with `refdesk keys make`"
+        yield "no key is configured; set MCP_API_KEY or auth.keys, or create a key with `refdesk keys make`"
 
 
 def _check_token_audience(config: Config) -> Iterator[str]:
     oauth = config.auth.oauth
     if oauth.issuer and not oauth.audience and not (config.server.is_loopback and config.server.port):
         yield (
-            "tokens are taken, but it is not known what they must be meant for; set auth.oauth.audience to the address "
-            "that clients use, such as https://desk.example.com/mcp"
+            "access tokens need an audience; set auth.oauth.audience to the URL that clients use, such as "
+            "https://desk.example.com/mcp"
         )
 
 
@@ -60,61 +60,61 @@ def _check_unique_keys(config: Config) -> Iterator[str]:
     for digest, count in Counter(digests).items():
         if count > 1:
             numbers = [str(number) for number, other in enumerate(digests, 1) if other == digest]
-            yield f"the same key is given more than once, as numbers {' and '.join(numbers)}"
+            yield f"duplicate key: numbers {' and '.join(numbers)} are the same"
 
 
 def _check_key_toolsets(config: Config) -> Iterator[str]:
     for number, key in enumerate(config.auth.keys, 1):
         for toolset in key.toolsets:
             if toolset not in TOOLSETS:
-                yield f"key number {number} opens {quoted(toolset)}, which is not one of {', '.join(TOOLSETS)}"
+                yield f"key number {number}: unknown toolset {quoted(toolset)}; expected one of {', '.join(TOOLSETS)}"
 
 
 def _check_key_length(config: Config) -> Iterator[str]:
     for number, key in enumerate(config.auth.keys, 1):
         if key.key and len(key.key.get_secret_value()) < MIN_KEY_LENGTH and not config.server.is_loopback:
             yield (
-                f"key number {number} has fewer than {MIN_KEY_LENGTH} characters, "
-                f"too few on {quoted(config.server.host)}, which other machines can reach"
+                f"key number {number} is shorter than {MIN_KEY_LENGTH} characters, "
+                f"but {quoted(config.server.host)} is reachable from other machines; use a longer key"
             )
 
 
 def _check_body_limits(config: Config) -> Iterator[str]:
     server = config.server
     if server.max_body_bytes > server.max_inflight_body_bytes:
-        yield f"{server.max_body_bytes} is above server.max_inflight_body_bytes, {server.max_inflight_body_bytes}"
+        yield f"{server.max_body_bytes} exceeds server.max_inflight_body_bytes, {server.max_inflight_body_bytes}"
 
 
 def _check_service_account(config: Config) -> Iterator[str]:
     if (config.r2r.email is None) != (config.r2r.password is None):
-        yield "set both or neither of r2r.email and r2r.password"
+        yield "set both r2r.email and r2r.password, or neither"
 
 
 def _check_r2r_account(config: Config) -> Iterator[str]:
     r2r = config.r2r
     if r2r.api_url is not None and r2r.email is None and r2r.password is None and r2r.api_key is None:
-        yield "R2R has an address, but there is no account for it; set r2r.email and r2r.password, or r2r.api_key"
+        yield "R2R needs credentials; set r2r.email and r2r.password, or r2r.api_key"
 
 
 def _check_embedding_model(config: Config) -> Iterator[str]:
     embedding = config.embedding
     if embedding.source == "onnx" and embedding.model_path is None:
-        yield "onnx, but there is no folder to take the model from; set embedding.model_path"
+        yield "onnx needs the folder of a model; set embedding.model_path"
     if embedding.source == "endpoint" and embedding.api_url is None:
-        yield "endpoint, but there is no address to ask; set embedding.api_url"
+        yield "endpoint needs the URL of an API; set embedding.api_url"
 
 
 def _check_sentry_dsn(config: Config) -> Iterator[str]:
     if config.monitoring.sentry.enabled and config.monitoring.sentry.dsn is None:
-        yield "true, but there is no address to report to; set SENTRY_DSN or monitoring.sentry.dsn"
+        yield "Sentry needs a DSN; set SENTRY_DSN or monitoring.sentry.dsn"
 
 
 def _check_server_presets(config: Config) -> Iterator[str]:
     presets = config.downstream.presets
     for name, server in config.mcpServers.items():
         if server.preset is not None and server.preset not in presets:
-            known = f"known are {', '.join(presets)}" if presets else "there is none in downstream.presets"
-            yield f"the preset of {quoted(name)} is {quoted(server.preset)}, which is not one; {known}"
+            known = f"expected one of {', '.join(presets)}" if presets else "downstream.presets is empty"
+            yield f"{quoted(name)}: unknown preset {quoted(server.preset)}; {known}"
 
 
 RULES = (

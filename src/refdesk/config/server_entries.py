@@ -79,7 +79,7 @@ def read_entries(
     """Parse every server of a mapping, leaving out those with faults. Relative paths are relative to `folder`."""
     out = ServerEntries()
     if not isinstance(raw, Mapping):
-        out.faults.append(Fault(source, key, f"expected servers by their names, not {describe_kind(raw)}"))
+        out.faults.append(Fault(source, key, f"expected a mapping of names to servers, not {describe_kind(raw)}"))
         return out
     for name, entry in raw.items():
         location = _KeyPath(source, f"{key}.{quoted(name)}")
@@ -188,7 +188,7 @@ def _read_env_file(path: Any, folder: Path) -> dict[str, str]:
     try:
         text = read_plain_text(folder / path, MAX_ENV_FILE_BYTES)
     except FileNotFoundError:
-        raise ValueError("there is no such file") from None
+        raise ValueError("no such file") from None
     except ValueError as error:
         raise ValueError(f"the file {error}") from None
     lines = (_LINE.fullmatch(line) for line in text.splitlines() if not line.lstrip().startswith("#"))

@@ -33,20 +33,22 @@ class _EntryModel(BaseModel):
 class ToolRules(_EntryModel):
     """Filter and rename rules for a server's tools. Patterns use shell syntax, such as `get_*`."""
 
-    allow: types.Texts = Field((), description="The tools that are offered; all when empty.")
-    deny: types.Texts = Field((), description="The tools that are not offered, whatever `allow` says.")
-    rename: Mapping[str, str] = Field(default_factory=dict, description="The names that tools have here.")
+    allow: types.Texts = Field((), description="Tools to expose. Empty exposes all.")
+    deny: types.Texts = Field((), description="Tools to hide, even if `allow` matches.")
+    rename: Mapping[str, str] = Field(default_factory=dict, description="New names of tools.")
 
 
 class DocsSource(_EntryModel):
     """The search tool through which a server takes part in `search_documentation`."""
 
-    tool: str = Field("search", description="The tool that searches.")
-    argument: str = Field("query", description="Its argument for what is looked for.")
-    arguments: Mapping[str, Any] = Field(default_factory=dict, description="What else it is called with.")
-    timeout_seconds: types.Seconds = Field(5, description="How long an answer waits for this source.")
-    max_results: types.Whole = Field(10, ge=1, le=100, description="The most hits that are taken from it.")
-    version: types.OptionalText = Field(None, description="The version of what it documents, when it does not say.")
+    tool: str = Field("search", description="Name of the search tool.")
+    argument: str = Field("query", description="Argument that takes the query.")
+    arguments: Mapping[str, Any] = Field(default_factory=dict, description="Other arguments of the search tool.")
+    timeout_seconds: types.Seconds = Field(5, description="Time limit for a search.")
+    max_results: types.Whole = Field(10, ge=1, le=100, description="Maximum number of results.")
+    version: types.OptionalText = Field(
+        None, description="Version of the documented product, if results don't include it."
+    )
 
 
 def _normalize_docs(value: Any) -> Any:
@@ -61,45 +63,53 @@ class McpServerConfig(_EntryModel):
     """One MCP server: its transport, timeouts, exposed tools and access rules."""
 
     type: Annotated[TransportKind | None, BeforeValidator(_normalize_kind)] = Field(
-        None, description="The transport; by `command` or `url` when not set."
+        None, description="Transport. By default, it's inferred from `command` or `url`."
     )
-    command: types.Program = Field(None, description="The program to start, for standard input and output.")
-    args: types.Arguments = Field((), description="Its arguments.")
-    env: types.Variables = Field(default_factory=dict, description="Its environment variables.")
-    cwd: types.OptionalPath = Field(None, description="The folder it is started in.")
-    url: types.ServerUrl = Field(None, description="The address, for the other transports.")
-    headers: types.Headers = Field(default_factory=dict, description="HTTP headers, such as a token.")
-    enabled: bool = Field(True, description="Whether it is used at all.")
+    command: types.Program = Field(None, description="Program to start, for the stdio transport.")
+    args: types.Arguments = Field((), description="Arguments of the program.")
+    env: types.Variables = Field(default_factory=dict, description="Environment variables of the program.")
+    cwd: types.OptionalPath = Field(None, description="Working folder of the program.")
+    url: types.ServerUrl = Field(None, description="URL, for the other transports.")
+    headers: types.Headers = Field(default_factory=dict, description="HTTP headers, such as `Authorization`.")
+    enabled: bool = Field(True, description="Use this server.")
     session: Literal["pooled", "short"] = Field(
-        "pooled", description="Whether its connection is kept, or made anew for each operation."
+        "pooled", description="`pooled` keeps the connection open, `short` opens one for each operation."
     )
     protocol_version: types.OptionalText = Field(
-        None, description="The MCP revision to ask for; `downstream.protocol_version` when not set."
+        None, description="MCP revision to request. Defaults to `downstream.protocol_version`."
     )
-    call_timeout_seconds: types.Seconds = Field(60, description="How long a call may take.")
-    capabilities_timeout_seconds: types.Seconds = Field(30, description="How long a list may take.")
-    connect_timeout_seconds: types.Seconds = Field(30, description="How long connecting may take.")
-    connect_tries: types.Whole = Field(5, ge=1, le=100, description="How often connecting is tried in a row.")
+    call_timeout_seconds: types.Seconds = Field(60, description="Time limit for a call.")
+    capabilities_timeout_seconds: types.Seconds = Field(30, description="Time limit for a list request.")
+    connect_timeout_seconds: types.Seconds = Field(30, description="Time limit for connecting.")
+    connect_tries: types.Whole = Field(5, ge=1, le=100, description="Number of consecutive connection attempts.")
     idle_seconds: types.SecondsOrNone = Field(
-        600, description="How long an unused connection is kept; zero keeps it for ever."
+        600, description="Time after which an unused connection is closed. 0 keeps it open."
     )
     cache_ttl_seconds: types.SecondsOrNone | None = Field(
-        None, description="How long its lists are kept; `downstream.tool_cache_ttl_seconds` when not set."
+        None, description="Lifetime of cached lists. Defaults to `downstream.tool_cache_ttl_seconds`."
     )
     tools: ToolRules = ToolRules()
-    preset: types.OptionalText = Field(None, description="A set of rules of `downstream.presets` to begin with.")
+    preset: types.OptionalText = Field(
+        None, description="Name of a rule set in `downstream.presets` that `tools` extends."
+    )
     hold: Literal["changed", "new", "nothing"] = Field(
-        "changed", description="Which tools wait for `refdesk servers approve`: changed ones, new ones too, or none."
+        "changed",
+        description="Tools that need `refdesk servers approve`: changed ones, changed and new ones, or none.",
     )
     docs: Annotated[DocsSource | None, BeforeValidator(_normalize_docs)] = Field(
-        None, description="Its part in `search_documentation`; `true` for a tool `search` with the argument `query`."
+        None,
+        description="Search tool for `search_documentation`. `true` means a tool `search` with the argument `query`.",
     )
-    max_message_bytes: types.Bytes = Field(16_777_216, ge=1024, description="The largest message taken from it.")
+    max_message_bytes: types.Bytes = Field(
+        16_777_216, ge=1024, description="Maximum size of a message from the server."
+    )
     max_result_tokens: types.Whole | None = Field(
-        None, ge=0, description="The most of a result that is passed on; `downstream.max_result_tokens` when not set."
+        None,
+        ge=0,
+        description="Maximum number of tokens forwarded from a result. Defaults to `downstream.max_result_tokens`.",
     )
-    tenants: types.Texts = Field((), description="The tenants it is there for; all when empty.")
-    forward_token: bool = Field(False, description="Whether the caller's own credential is passed on to it, over HTTP.")
+    tenants: types.Texts = Field((), description="Tenants that may use the server. Empty allows all.")
+    forward_token: bool = Field(False, description="Forward the caller's credential to the server, over HTTP.")
     filled_in: tuple[SecretStr, ...] = Field((), exclude=True, repr=False)
     """Secrets from the environment that were expanded into the fields above."""
 

@@ -125,12 +125,12 @@ SERVERS = "mcpServers"
 SECTIONS = frozenset({"", "r2r.service_account", *_list_sections(Config)})
 
 HINTS = {
-    "monitoring.prometheus.port": "unknown key; metrics are at /metrics on server.port, so leave it out",
+    "monitoring.prometheus.port": "unknown key; remove it: metrics are served at /metrics on server.port",
     **dict.fromkeys(
         ("servers", "mcp", "mcp_servers", "context_servers", "mcpservers"),
-        "unknown key; MCP servers are set in the file, under mcpServers",
+        "unknown key; MCP servers are configured in the file, under mcpServers",
     ),
-    "server.reload": "unknown key; the server is started anew to take changes, so leave it out",
+    "server.reload": "unknown key; remove it, and restart the server to apply changes",
 }
 """Messages for unknown keys that are common in similar servers."""
 
@@ -148,7 +148,7 @@ def assign(key: str, value: Any, source: str) -> Iterator[SettingValue | Fault]:
         for name, item in value.items():
             yield from assign(_join_key(key, name), item, source)
     else:
-        yield Fault(source, key, f"expected a section with keys of its own, not {describe_kind(value)}")
+        yield Fault(source, key, f"expected a section, not {describe_kind(value)}")
 
 
 def _join_key(parent: str, name: object) -> str:

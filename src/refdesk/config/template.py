@@ -25,15 +25,14 @@ WIDTH = 100
 """Line width for wrapped comments."""
 
 HEADER = """\
-# The configuration of Refdesk. Every setting is here with its default, as a comment: remove the `# ` before
-# the ones that you want to change, and leave the rest. `refdesk check` says whether the file can be used.
-# ${NAME} and ${NAME:-default} are filled in from the environment, so that no secret has to stand here.
+# Refdesk configuration. Every setting is listed with its default, commented out: to change one, remove the
+# `# ` before it. `refdesk check` validates the file. ${NAME} and ${NAME:-default} are replaced by environment
+# variables, so that secrets don't have to be in this file.
 """
 
 SERVERS_EXAMPLE = """\
-# The MCP servers behind this one, by name; as in other clients' files. `refdesk servers add` keeps them in a
-# file of their own, which is the easier way.
-# Such as these, in place of the {}:
+# Downstream MCP servers by name, in the format of other MCP clients. `refdesk servers add` is easier: it
+# manages a separate file. Example, instead of the {}:
 #     time:
 #       command: uvx
 #       args: [mcp-server-time]

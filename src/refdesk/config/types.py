@@ -159,19 +159,19 @@ def _check_header_name(value: str) -> str:
 
 def _check_header_value(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().isprintable():
-        raise ValueError("one line that a header can carry")
+        raise ValueError("a single line of printable text")
     return value
 
 
 def _check_secret_text(value: SecretStr) -> SecretStr:
     if "\0" in value.get_secret_value():
-        raise ValueError("text that a program can be given")
+        raise ValueError("text without null characters")
     return value
 
 
 def _check_argument(value: str | None) -> str | None:
     if value and "\0" in value:
-        raise ValueError("text that a program can be given")
+        raise ValueError("text without null characters")
     return value
 
 

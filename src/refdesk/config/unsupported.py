@@ -27,7 +27,7 @@ def require_support(config: Config, *, is_installed: Callable[[str], bool] = is_
     problems = list(_find_missing_extras(config, is_installed))
     if not config.toolsets:
         source = config.sources.get("toolsets", "configuration")
-        problems.insert(0, f"{source}: toolsets: none is switched on; there are {', '.join(TOOLSETS)}")
+        problems.insert(0, f"{source}: toolsets: no toolset is enabled; available: {', '.join(TOOLSETS)}")
     if problems:
         raise ConfigError(problems)
 

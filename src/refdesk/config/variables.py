@@ -14,7 +14,7 @@ from typing import Any
 
 VARIABLE = re.compile(r"\$(?P<escape>\$?)\{(?P<name>\w*)(?P<default>:-)?(?P<rest>[^}]*)\}", re.ASCII)
 
-INVALID_NAME = "${…} must hold the name of an environment variable; write $${ for the characters ${"
+INVALID_NAME = "${…} must contain the name of an environment variable; write $${ for a literal ${"
 
 SERVER_VARIABLE = re.compile(r"\$(?P<escape>\$?)\{(?P<inside>[^{}]*)\}|\{(?P<bare>[A-Z_][A-Z0-9_]*)\}", re.ASCII)
 """A bare `{NAME}` matches only if nothing else is inside the braces, so that JSON in an argument is left alone."""
@@ -49,7 +49,7 @@ def expand(text: str, environ: Mapping[str, str], problems: list[str]) -> str:
 
 def describe_unset(name: str) -> str:
     """Return the problem message for an unset variable."""
-    return f"environment variable {name} is not set; give it a value, or write ${{{name}:-default}}"
+    return f"environment variable {name} is not set; set it, or write ${{{name}:-default}}"
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class ServerExpander:
         reference = _REFERENCE.fullmatch(inside)
         if inside.startswith("input:"):
             prompt = inside.removeprefix("input:")[:60]
-            self.problems.append(f"nobody is there to be asked for {prompt!r}; write ${{NAME}} and set that variable")
+            self.problems.append(f"cannot prompt for {prompt!r}; write ${{NAME}} and set that variable")
             return None
         if reference is None:
             self.problems.append(INVALID_NAME)

@@ -110,7 +110,7 @@ def suggest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | No
 def describe_unknown_key(suggested: str | None, known: Sequence[str]) -> str:
     """Return the message for an unknown key."""
     return (
-        f"unknown key; did you mean {suggested}?" if suggested else f"unknown key; the keys here are {', '.join(known)}"
+        f"unknown key; did you mean {suggested}?" if suggested else f"unknown key; expected one of {', '.join(known)}"
     )
 
 
@@ -119,11 +119,11 @@ def explain(error: ErrorDetails, value: str, choices: Sequence[str]) -> str:
     context = error.get("ctx", {})
     match error["type"]:
         case "greater_than_equal":
-            return f"{value} is below {context['ge']}"
+            return f"{value} is less than {context['ge']}"
         case "greater_than":
-            return f"{value} is not above {format_value(context['gt'])}"
+            return f"{value} is not greater than {format_value(context['gt'])}"
         case "less_than_equal":
-            return f"{value} is above {format_value(context['le'])}"
+            return f"{value} is greater than {format_value(context['le'])}"
         case "value_error":
             return f"{value} is not {context['error']}"
         case "string_too_short":

@@ -57,12 +57,12 @@ def _read_text(text: str, source: str, environ: Mapping[str, str]) -> Iterator[S
     except yaml.MarkedYAMLError as error:
         yield Fault(source, _describe_position(error), _describe_error(error))
     except yaml.reader.ReaderError as error:
-        yield Fault(source, f"character {error.position + 1}", "this character must not stand in YAML")
+        yield Fault(source, f"character {error.position + 1}", "character not allowed in YAML")
     except RecursionError:
         yield Fault(source, "", "nested too deeply")
     else:
         yield from (
-            Fault(source, key, f"given twice, on lines {first} and {again}") for key, first, again in duplicates
+            Fault(source, key, f"duplicate key, on lines {first} and {again}") for key, first, again in duplicates
         )
         yield from _read_settings(document, source, environ)
 
@@ -111,7 +111,7 @@ def _describe_error(error: yaml.MarkedYAMLError) -> str:
 
 def _read_settings(document: Any, source: str, environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
     if document is not None and not isinstance(document, Mapping):
-        yield Fault(source, "", f"expected sections at the top, not {describe_kind(document)}")
+        yield Fault(source, "", f"expected sections at the top level, not {describe_kind(document)}")
         return
     for item in assign("", document, source):
         yield _expand(item, environ) if isinstance(item, SettingValue) else item

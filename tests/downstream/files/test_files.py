@@ -148,7 +148,7 @@ def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: P
     assert list(read.servers) == ["b"]
     assert list(map(str, read.problems)) == [
         f"{path}: servers.a.comand: unknown key; did you mean command?",
-        f"{path}: servers.c.env.K: nobody is there to be asked for 'k'; write ${{NAME}} and set that variable",
+        f"{path}: servers.c.env.K: cannot prompt for 'k'; write ${{NAME}} and set that variable",
     ]
     assert read.broken.keys() == {"a", "c"}
 
@@ -186,7 +186,7 @@ def test_files_that_are_none_are_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe{}")
     for name, words in (
-        ("pipe", "is no plain file"),
+        ("pipe", "is not a regular file"),
         ("", "cannot be read: Is a directory"),
         ("loop", "cannot be read"),
         ("bytes", "not UTF-8 text"),
@@ -212,7 +212,7 @@ def test_a_large_file_is_read_and_one_too_large_is_not(tmp_path: Path) -> None:
     path = write_file(tmp_path, json.dumps({"history": history, "mcpServers": {"a": X}})[:-1] + ",}")
     assert path.stat().st_size > 10_000_000
     assert list(read_servers(path, {}).servers) == ["a"]
-    with pytest.raises(ValueError, match="is larger than the 1,000 bytes"):
+    with pytest.raises(ValueError, match="is larger than 1,000 bytes"):
         read_plain_text(path, 1000)
 
 
