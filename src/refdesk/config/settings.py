@@ -45,7 +45,7 @@ class SettingValue:
 def list_settings(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
     """Yield the settings of a model and of its nested sections."""
     for name, field in model.model_fields.items():
-        if inner := _get_section_model(field):
+        if inner := get_section_model(field):
             yield from list_settings(inner, f"{prefix}{name}.")
         elif name not in METADATA_FIELDS | INTERNAL_FIELDS:
             yield _build_setting(f"{prefix}{name}", field)
@@ -53,12 +53,13 @@ def list_settings(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]
 
 def _list_sections(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
-        if inner := _get_section_model(field):
+        if inner := get_section_model(field):
             yield f"{prefix}{name}"
             yield from _list_sections(inner, f"{prefix}{name}.")
 
 
-def _get_section_model(field: FieldInfo) -> type[BaseModel] | None:
+def get_section_model(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model of a field that is a section, or None."""
     kind: Any = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
@@ -67,7 +68,8 @@ def _build_setting(key: str, field: FieldInfo) -> Setting:
     types = tuple(_flatten_types(field.annotation))
     return Setting(
         key=key,
-        kind=_find_unit(field.metadata) or _describe_type(field.annotation, types),
+        kind=next((rule.name for rule in field.metadata if isinstance(rule, Unit)), "")
+        or _describe_type(field.annotation, types),
         default=format_value(field.get_default(call_default_factory=True)),
         description=field.description or "",
         choices=tuple(value for value in types if isinstance(value, str)),
@@ -96,10 +98,6 @@ def _describe_type(annotation: Any, types: tuple[Any, ...]) -> str:
         return "word"
     names = {bool: "true or false", int: "whole number", float: "number", Path: "path", Url: "URL", SecretStr: "secret"}
     return names.get(types[0], "text")
-
-
-def _find_unit(metadata: list[Any]) -> str:
-    return next((rule.name for rule in metadata if isinstance(rule, Unit)), "")
 
 
 def _describe_bounds(metadata: list[Any]) -> str:

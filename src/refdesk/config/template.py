@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from refdesk.config.environment import ENVIRONMENT
 from refdesk.config.models import METADATA_FIELDS, Config
-from refdesk.config.settings import SERVERS, SETTINGS
+from refdesk.config.settings import SERVERS, SETTINGS, get_section_model
 from refdesk.config.types import Url
 
 WIDTH = 100
@@ -51,13 +51,11 @@ def render_template() -> str:
 
 def _render_section(model: type[BaseModel], prefix: str, indent: str) -> Iterator[str]:
     """Yield the lines of a section: its settings first, then its nested sections."""
-    inner = {name: field for name, field in model.model_fields.items() if _get_section_model(field)}
+    inner = {name: kind for name, field in model.model_fields.items() if (kind := get_section_model(field))}
     for name, field in model.model_fields.items():
         if name not in inner and name not in METADATA_FIELDS and f"{prefix}{name}" != SERVERS:
             yield from _render_setting(f"{prefix}{name}", name, field, indent)
-    for name, field in inner.items():
-        kind = _get_section_model(field)
-        assert kind is not None
+    for name, kind in inner.items():
         yield from _wrap_comment(inspect.getdoc(kind) or "", indent)
         yield f"{indent}{name}:"
         yield from _render_section(kind, f"{prefix}{name}.", f"{indent}  ")
@@ -101,8 +99,3 @@ def _to_plain(value: Any) -> Any:
         case Mapping():
             return {name: _to_plain(one) for name, one in value.items()}
     return value
-
-
-def _get_section_model(field: FieldInfo) -> type[BaseModel] | None:
-    kind: Any = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None

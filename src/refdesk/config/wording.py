@@ -129,12 +129,9 @@ def explain(error: ErrorDetails, value: str, choices: Sequence[str]) -> str:
         case "string_too_short":
             return "expected at least one character"
         case "literal_error":
-            return _explain_choice(error["input"], value, choices)
+            raw = error["input"]
+            suggested = suggest(raw, choices, cutoff=0.7) if isinstance(raw, str) else None
+            return f"{value} is not one of {', '.join(choices)}" + (f"; did you mean {suggested}?" if suggested else "")
         case "string_type" if isinstance(error["input"], int | float):
             return f"{value} is not text; put it in quotes"
     return f"{value} is not {EXPECTED.get(error['type'].partition('_')[0], 'accepted')}"
-
-
-def _explain_choice(raw: Any, value: str, choices: Sequence[str]) -> str:
-    suggested = suggest(raw, choices, cutoff=0.7) if isinstance(raw, str) else None
-    return f"{value} is not one of {', '.join(choices)}" + (f"; did you mean {suggested}?" if suggested else "")

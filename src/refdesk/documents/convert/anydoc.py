@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any, Final
 
 import anydoc
@@ -19,9 +18,8 @@ from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
 from refdesk.documents.convert.detection import detect_kind
 from refdesk.documents.convert.grids import check_size
 from refdesk.documents.convert.ooxml import open_package
-from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.runs import Runs, RunStyle
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
@@ -54,9 +52,8 @@ def convert(source: SourceFile) -> Document:
     reader = _Reader(parsed, properties.get("title", ""), typed_markers=kind == "rtf", book=kind == "epub")
     reader.read()
     blocks = reader.blocks.build()
-    heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
     return Document(
-        title=properties.get("title") or heading or PurePath(source.name).stem,
+        title=source.choose_title(properties, blocks),
         blocks=blocks,
         name=source.name,
         page_kind="slide" if kind == "ppt" else "page",
@@ -70,9 +67,9 @@ def convert_sheets(source: SourceFile) -> Document:
     warnings: list[str] = []
     with _translate_library_errors():
         sheets = list(_read_xls_sheets(source.data, warnings))
-    wanted = select_pages(source, len(sheets))
+    wanted = source.select_pages(len(sheets))
     return Document(
-        title=PurePath(source.name).stem,
+        title=source.choose_title({}),
         blocks=tuple(block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)),
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
@@ -149,8 +146,9 @@ class _Reader:
 
     def _add_paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
         runs = self._read_runs(block.content)
-        for picture in _list_captions(block.content):
-            self.blocks.add(Picture(picture))
+        for inline in block.content:
+            if inline.kind == "image":
+                self.blocks.add(Picture(" ".join((inline.alt or "").split())))
         text, spans = runs.text_and_spans()
         if not text:
             self.blocks.add_blank_line()
@@ -271,10 +269,6 @@ def _read_style(style: Any, link: str) -> RunStyle:
     return RunStyle(strong=style.bold, emphasis=style.italic, code=style.code, link=link)
 
 
-def _list_captions(content: Iterable[Any]) -> list[str]:
-    return [" ".join((inline.alt or "").split()) for inline in content if inline.kind == "image"]
-
-
 def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
     hidden: list[str] = []
     cells = characters = 0
@@ -290,8 +284,7 @@ def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
             if cells > MAX_CELLS or characters > MAX_CHARACTERS:
                 raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
         yield sheet
-    if hidden:
-        warnings.append(f"Hidden sheets were left out: {', '.join(hidden)}.")
+    warnings += warn_hidden(hidden)
 
 
 def _iter_xls_cells(section: Mapping[str, Any]) -> Iterator[tuple[int, int, str, Mapping[str, Any]]]:

@@ -190,7 +190,9 @@ def _read_text_block(item: Item, label: str, depth: int, place: Place | None) ->
             level = max(2, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL))
             return Heading(text, level, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
         case "list_item":
-            return _read_list_item(item, text, spans, depth, place)
+            digits = "".join(filter(str.isdecimal, str(item.get("marker") or "")))[:9]
+            ordered = bool(item.get("enumerated"))
+            return ListItem(text, spans, depth, ordered, int(digits) if ordered and digits else 1, place)
         case "code":
             language = meta.get(LANGUAGE) or item.get("code_language") or ""
             return Code(text, "" if language == "unknown" else "".join(str(language).split())[:40], place)
@@ -202,12 +204,6 @@ def _read_text_block(item: Item, label: str, depth: int, place: Place | None) ->
         return None
     role = "note" if item.get("content_layer") == "notes" else meta.get(ROLE) or label
     return Paragraph(text, spans, _ROLES.get(role, "text"), place)
-
-
-def _read_list_item(item: Item, text: str, spans: tuple[Span, ...], depth: int, place: Place | None) -> ListItem:
-    digits = "".join(filter(str.isdecimal, str(item.get("marker") or "")))[:9]
-    ordered = bool(item.get("enumerated"))
-    return ListItem(text, spans, depth, ordered, int(digits) if ordered and digits else 1, place)
 
 
 def _read_own_spans(meta: Item, length: int) -> Iterator[Span]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import PurePath
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
@@ -89,12 +88,10 @@ def convert(source: SourceFile) -> Document:
     reader = _Reader(_load_parts(package, main, text))
     reader.read(body)
     properties, tags = package.read_properties()
-    title = (
-        reader.title or properties.get("title", "") or _find_first_heading(reader.blocks) or PurePath(source.name).stem
-    )
+    blocks = reader.blocks.build()
     return Document(
-        title=title,
-        blocks=reader.blocks.build(),
+        title=reader.title or source.choose_title(properties, blocks),
+        blocks=blocks,
         name=source.name,
         tags=tags,
         properties=properties,
@@ -121,10 +118,6 @@ def _is_plain(xml: bytes) -> bool:
 
 
 _SPACED, _NEXT_RUN = b'<w:t xml:space="preserve">', b"</w:t></w:r><w:r><w:t>"
-
-
-def _find_first_heading(blocks: BlockBuilder) -> str:
-    return next((block.text for block in blocks.build() if isinstance(block, Heading)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +194,8 @@ class _Reader:
     def _add_paragraph(self, node: Element, content: _Content) -> None:
         properties = node.find(_P_PR)
         direct = {child.tag: child for child in properties} if properties is not None else {}
-        style = self._find_style(direct)
+        named = direct.get(_P_STYLE)
+        style = self._parts.styles.get(named.get(VALUE, "") if named is not None else self._parts.styles.default_id)
         role = self._find_role(style, direct)
         for drawn in content.drawn:
             self.blocks.add(drawn)
@@ -217,10 +211,6 @@ class _Reader:
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
             self._add_text(role, style, direct, content.runs)
-
-    def _find_style(self, direct: _DirectProperties) -> DocxStyle:
-        named = direct.get(_P_STYLE)
-        return self._parts.styles.get(named.get(VALUE, "") if named is not None else self._parts.styles.default_id)
 
     def _find_role(self, style: DocxStyle, direct: _DirectProperties) -> Role:
         if style.role != "text":
@@ -425,7 +415,8 @@ class _Content:
             self._fields.append("")
             self._links.append("")
         elif kind == "separate" and self._fields:
-            self._links[-1] = _parse_link_field(self._fields[-1])
+            words = self._fields[-1].split('"')
+            self._links[-1] = words[1].strip() if words[0].strip() == "HYPERLINK" and len(words) > 1 else ""
         elif kind == "end" and self._fields:
             self._fields.pop()
             self._links.pop()
@@ -513,11 +504,6 @@ def _decode_symbol(node: Element) -> str:
     return {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}.get(
         code, chr(code) if code < 0xE000 else ""
     )
-
-
-def _parse_link_field(instruction: str) -> str:
-    words = instruction.split('"')
-    return words[1].strip() if words[0].strip() == "HYPERLINK" and len(words) > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)

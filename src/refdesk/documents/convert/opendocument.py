@@ -6,7 +6,6 @@ As in the Microsoft formats, slides and sheets are pages, and hidden sheets are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -14,9 +13,15 @@ from refdesk.documents.convert.blocks import BlockBuilder
 from refdesk.documents.convert.grids import MAX_COLUMNS, check_size
 from refdesk.documents.convert.office_xml import parse_int, strip_namespace
 from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.runs import Runs, RunStyle, is_fixed_pitch
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Sheet, build_sheet_blocks
+from refdesk.documents.convert.sheets import (
+    MAX_CELLS,
+    MAX_CHARACTERS,
+    MAX_SHEET_COLUMNS,
+    Sheet,
+    build_sheet_blocks,
+    warn_hidden,
+)
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
@@ -148,12 +153,11 @@ def convert_slides(source: SourceFile) -> Document:
     """Convert the selected slides of an ODP file."""
     file = _File(source)
     slides = file.body.findall(f"{DRAW}page")
-    wanted = select_pages(source, len(slides))
+    wanted = source.select_pages(len(slides))
     blocks = tuple(block for number in wanted for block in _read_slide(file, slides[number - 1], number))
     properties, tags = file.package.read_properties()
-    heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
     return Document(
-        title=properties.get("title") or heading or PurePath(source.name).stem,
+        title=source.choose_title(properties, blocks),
         blocks=blocks,
         pages=tuple(map(Page, wanted)),
         page_kind="slide",
@@ -285,12 +289,12 @@ def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Documen
     nodes = file.body.findall(f"{TABLE}table")
     hidden = [node.get(f"{TABLE}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
-    wanted = select_pages(source, len(visible))
+    wanted = source.select_pages(len(visible))
     reader = _SheetReader(file, max_cells)
     blocks = tuple(block for number in wanted for block in build_sheet_blocks(reader.read(visible[number - 1]), number))
     properties, tags = file.package.read_properties()
     return Document(
-        title=properties.get("title") or PurePath(source.name).stem,
+        title=source.choose_title(properties),
         blocks=blocks,
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
@@ -298,13 +302,8 @@ def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Documen
         name=source.name,
         tags=tags,
         properties=properties,
-        warnings=(*_warn_hidden(hidden), *reader.warnings),
+        warnings=(*warn_hidden(hidden), *reader.warnings),
     )
-
-
-def _warn_hidden(names: Sequence[str]) -> Iterator[str]:
-    if names:
-        yield f"Hidden sheets were left out: {', '.join(names)}."
 
 
 class _SheetReader:

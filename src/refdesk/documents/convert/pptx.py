@@ -7,9 +7,8 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -19,7 +18,6 @@ from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_head
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
 from refdesk.documents.convert.omml import MATH, to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, open_package
-from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
@@ -65,7 +63,7 @@ def convert(source: SourceFile) -> Document:
             "The file is not a presentation: it has no list of slides; check what it is and send it again"
         )
     names = list(_list_slides(package, main, root))
-    wanted = select_pages(source, len(names))
+    wanted = source.select_pages(len(names))
     deck = _Deck(package, _read_size(root))
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
@@ -73,7 +71,7 @@ def convert(source: SourceFile) -> Document:
     properties, tags = package.read_properties()
     blocks = tuple(deck.blocks)
     return Document(
-        title=properties.get("title") or _find_first_heading(blocks) or PurePath(source.name).stem,
+        title=source.choose_title(properties, blocks),
         blocks=blocks,
         pages=tuple(Page(number, *deck.size) for number in wanted),
         page_kind="slide",
@@ -92,10 +90,6 @@ def _list_warnings(deck: _Deck, package: Package) -> Iterator[str]:
         yield f"Not in the file although the presentation lists them: slide {', '.join(map(str, deck.missing))}."
     if package.has_macros:
         yield "Macros in the file were left out."
-
-
-def _find_first_heading(blocks: Iterable[Block]) -> str:
-    return next((block.text for block in blocks if isinstance(block, Heading)), "")
 
 
 def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
@@ -302,7 +296,7 @@ class _Slide:
         rows = table.findall(f"{A}tr")
         cells = tuple(
             Cell(
-                self._read_cell_text(node),
+                "\n".join(filter(None, (self._read_runs(line).text() for line in node.iter(_LINE)))),
                 row,
                 column,
                 _read_span(node, "rowSpan"),
@@ -316,9 +310,6 @@ class _Slide:
         if any(cell.text for cell in cells):
             columns = max(cell.column + cell.column_span for cell in cells)
             self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns, place=place)))
-
-    def _read_cell_text(self, cell: Element) -> str:
-        return "\n".join(filter(None, (self._read_runs(line).text() for line in cell.iter(_LINE))))
 
     def _add_text(self, shape: Element, place: Place) -> None:
         body = shape.find(_TEXT_BODY)

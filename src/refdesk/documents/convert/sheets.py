@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -171,3 +171,9 @@ def _count_header_rows(region: list[_FilledCell], area: Area) -> int:
         if len(cells) > 1 or area.right == area.left:
             break
     return count
+
+
+def warn_hidden(names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning if sheets are hidden."""
+    if names:
+        yield f"Hidden sheets were left out: {', '.join(names)}."

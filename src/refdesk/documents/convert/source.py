@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
+
+from refdesk.documents.model import Block, Heading
 
 Progress = Callable[[float, float, str], None]
 """Called with the amount done, the total, and a description."""
@@ -34,3 +37,14 @@ class SourceFile:
     """URL of the file, the base of relative links."""
     pages: PageRange | None = None
     progress: Progress = ignore_progress
+
+    def select_pages(self, total: int) -> range:
+        """Return the numbers of the pages to convert, counted from 1; all unless some are selected."""
+        if self.pages is None:
+            return range(1, total + 1)
+        return range(max(self.pages.first, 1), min(self.pages.last, total) + 1)
+
+    def choose_title(self, properties: Mapping[str, str], blocks: Iterable[Block] = ()) -> str:
+        """Return the title of the document: from its metadata, its first heading or the name of the file."""
+        headings = (block.text for block in blocks if isinstance(block, Heading))
+        return properties.get("title") or next(headings, "") or PurePath(self.name).stem

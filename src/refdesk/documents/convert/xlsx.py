@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import PurePath
 from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
@@ -24,7 +23,6 @@ from refdesk.documents.convert.office_xml import (
     strip_namespace,
 )
 from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.page_range import select_pages
 from refdesk.documents.convert.sheets import (
     MAX_CELLS,
     MAX_CHARACTERS,
@@ -32,6 +30,7 @@ from refdesk.documents.convert.sheets import (
     Area,
     Sheet,
     build_sheet_blocks,
+    warn_hidden,
 )
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Document, Page, Place
@@ -53,7 +52,7 @@ def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
         raise CannotConvert("The file is not a workbook: it has no list of sheets; check what it is and send it again")
     workbook = _Workbook(package, main, root, max_cells)
     visible = [sheet for sheet in workbook.sheets if not sheet.hidden]
-    wanted = select_pages(source, len(visible))
+    wanted = source.select_pages(len(visible))
     blocks: list[Block] = []
     for done, number in enumerate(wanted):
         sheet = visible[number - 1]
@@ -62,7 +61,7 @@ def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
         blocks += read_sheet_charts(package, sheet.part, Place(number))
     properties, tags = package.read_properties()
     return Document(
-        title=properties.get("title") or PurePath(source.name).stem,
+        title=source.choose_title(properties),
         blocks=tuple(blocks),
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
@@ -97,9 +96,7 @@ class _Workbook:
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings on left-out content."""
-        hidden = [sheet.name for sheet in self.sheets if sheet.hidden]
-        if hidden:
-            yield f"Hidden sheets were left out: {', '.join(hidden)}."
+        yield from warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
         yield from self._truncations
         if self._package.has_macros:
             yield "Macros in the file were left out."
@@ -258,7 +255,7 @@ class _SheetReader:
         self.row = _parse_index(node.get("r")) or self.row + 1
         column = -1
         for cell in node:
-            column = _parse_column(cell.get("r", "")) if cell.get("r") else column + 1
+            column = _letters_to_column(cell.get("r", "").rstrip("0123456789")) if cell.get("r") else column + 1
             if column >= MAX_SHEET_COLUMNS:
                 break
             text, is_text = self.workbook.format_cell(cell)
@@ -270,10 +267,6 @@ class _SheetReader:
 
 def _parse_index(text: str | None) -> int:
     return parse_int(text) if len(text or "") < 8 else 0
-
-
-def _parse_column(reference: str) -> int:
-    return _letters_to_column(reference.rstrip("0123456789"))
 
 
 @lru_cache(maxsize=20_000)

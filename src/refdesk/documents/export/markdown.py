@@ -67,7 +67,9 @@ def block_to_markdown(block: Block) -> str:
         case ListItem():
             return _ListIndents().render_item(block)
         case Code():
-            return _render_code(block)
+            longest = max(map(len, re.findall(r"`{3,}", block.text)), default=2)
+            fence = "`" * (longest + 1)
+            return f"{fence}{block.language}\n{block.text}\n{fence}"
         case Table():
             return _render_table(block)
         case Picture():
@@ -104,12 +106,6 @@ def _render_paragraph(paragraph: Paragraph) -> str:
 def _escape_block_start(match: re.Match[str]) -> str:
     marker, number, dot, rule = match.groups()
     return f"{number}\\{dot}" if number else f"\\{marker or rule}"
-
-
-def _render_code(code: Code) -> str:
-    longest = max(map(len, re.findall(r"`{3,}", code.text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}{code.language}\n{code.text}\n{fence}"
 
 
 def _render_table(table: Table) -> str:

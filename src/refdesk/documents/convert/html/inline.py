@@ -96,7 +96,8 @@ def _merge_spans(text: str, spans: list[Span]) -> tuple[Span, ...]:
     joined: list[Span] = []
     last: dict[tuple[SpanKind, str], int] = {}
     for span in sorted(spans, key=lambda span: (span.start, -span.end, span.kind == "code")):
-        start, end = _trim_span(text, span.start, span.end)
+        piece = text[span.start : span.end]
+        start, end = span.start + len(piece) - len(piece.lstrip()), span.start + len(piece.rstrip())
         if start >= end:
             continue
         before = last.get((span.kind, span.target))
@@ -107,8 +108,3 @@ def _merge_spans(text: str, spans: list[Span]) -> tuple[Span, ...]:
         last[span.kind, span.target] = len(joined)
         joined.append(Span(start, end, span.kind, span.target))
     return tuple(joined)
-
-
-def _trim_span(text: str, start: int, end: int) -> tuple[int, int]:
-    piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())

@@ -90,7 +90,7 @@ def _find_region_end(lines: Sequence[Line], start: int, leading: float) -> int:
             break
         strips = remaining
         end += 1
-    while end > start + 1 and _is_one_sided(lines[end - 1], strips) and _is_set_off(lines, end - 1, leading):
+    while end > start + 1 and lines[end - 1].right <= strips[0][1] and _is_set_off(lines, end - 1, leading):
         end -= 1
     return end
 
@@ -108,10 +108,6 @@ def _is_list_or_contents(line: Line) -> bool:
 
 def _is_set_off(lines: Sequence[Line], place: int, leading: float) -> bool:
     return lines[place].base - lines[place - 1].base > 1.25 * leading * lines[place].size
-
-
-def _is_one_sided(line: Line, strips: Sequence[Strip]) -> bool:
-    return line.right <= strips[0][1]
 
 
 def _find_gaps(line: Line, least: float) -> list[Strip]:

@@ -186,7 +186,9 @@ class DraftBuilder:
     def _add_text(self, line: Line, following: Line | None) -> None:
         marker = parse_marker(line)
         if marker and self._opens_item(marker, line, following):
-            self._open_item(marker, line)
+            depth = self._lists.open(marker)
+            number = min(marker.numbers, default=1)
+            self.drafts.append(Draft("item", [line], depth, marker.is_ordered, number, marker.words))
             return
         open_draft = self._find_open_draft(line)
         if open_draft and not has_leaders(line.text) and self._continues(open_draft, line):
@@ -221,11 +223,6 @@ class DraftBuilder:
         hangs = abs(following.left - marker.body) < 2 and following.left > line.left + 4
         beside = following.left > line.left - 2 and _is_next_marker(marker, parse_marker(following))
         return hangs or beside
-
-    def _open_item(self, marker: Marker, line: Line) -> None:
-        depth = self._lists.open(marker)
-        number = min(marker.numbers, default=1)
-        self.drafts.append(Draft("item", [line], depth, marker.is_ordered, number, marker.words))
 
     def _continues(self, draft: Draft, line: Line) -> bool:
         """Whether a line continues the paragraph above it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from refdesk.documents.convert.pdf.layout import Line
+from refdesk.documents.model import Box
 
 DEFAULT_LEADING = 1.2
 """Baseline distance over letter size in documents too short to measure."""
@@ -61,3 +62,9 @@ def _find_usual_step(steps: Counter[float]) -> float:
         return DEFAULT_LEADING
     often = COMMON_STEP * max(steps.values())
     return min(step for step, count in steps.items() if count >= often)
+
+
+def compute_area(box: Box) -> float:
+    """Return the area of a box."""
+    left, top, right, bottom = box
+    return max(right - left, 0.0) * max(bottom - top, 0.0)

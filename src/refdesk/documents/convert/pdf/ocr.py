@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any
 
 from refdesk.documents.convert.pdf.fonts import Font
+from refdesk.documents.convert.pdf.measures import compute_area
 from refdesk.documents.convert.pdf.page_reader import PageContent, Word
-from refdesk.documents.model import Box
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def is_scanned(page: PageContent) -> bool:
     """Whether a page is an image of text."""
     if len(page.words) > SCANNED_WORDS:
         return False
-    return any(_compute_area(box) >= SCANNED_COVER * page.width * page.height > 0 for box in page.pictures)
+    return any(compute_area(box) >= SCANNED_COVER * page.width * page.height > 0 for box in page.pictures)
 
 
 class PageRecognizer:
@@ -311,8 +311,3 @@ def format_pages(numbers: Sequence[int]) -> str:
         else:
             runs.append([number, number])
     return "Pages " + ", ".join(f"{start}" if start == end else f"{start}–{end}" for start, end in runs) + " are"
-
-
-def _compute_area(box: Box) -> float:
-    left, top, right, bottom = box
-    return max(right - left, 0.0) * max(bottom - top, 0.0)

@@ -72,7 +72,9 @@ class _Pages(Sequence[int]):
 
     def __getitem__(self, place: Any) -> Any:
         if place not in self._known:
-            page = _find_page(self._document, self._marks[place][0])
+            mark = self._marks[place][0]
+            destination = _find_destination(self._document, mark)
+            page = int(raw.FPDFDest_GetDestPageIndex(self._document.raw, destination)) if destination else -1
             self._known[place] = self[place - 1] if page < 0 < place else page
         return self._known[place]
 
@@ -107,11 +109,6 @@ def _find_destination(document: Any, mark: Any) -> Any:
         return destination
     action = raw.FPDFBookmark_GetAction(mark)
     return raw.FPDFAction_GetDest(document.raw, action) if action else None
-
-
-def _find_page(document: Any, mark: Any) -> int:
-    destination = _find_destination(document, mark)
-    return int(raw.FPDFDest_GetDestPageIndex(document.raw, destination)) if destination else -1
 
 
 def _find_height(document: Any, mark: Any) -> float | None:

@@ -16,6 +16,7 @@ from refdesk.documents.convert.pdf.aligned import find_aligned_tables
 from refdesk.documents.convert.pdf.assembly import Assembly
 from refdesk.documents.convert.pdf.block_drafts import DraftBuilder, PageLines
 from refdesk.documents.convert.pdf.layout import Line
+from refdesk.documents.convert.pdf.measures import compute_area
 from refdesk.documents.convert.pdf.ocr import SCANNED_COVER, PageRecognizer, format_pages
 from refdesk.documents.convert.pdf.page_reader import PageContent
 from refdesk.documents.convert.pdf.pdfium import open_pdf
@@ -168,15 +169,10 @@ def _select_pictures(content: PageContent) -> list[Box]:
     """Return the pictures from top to bottom, without icons and page backgrounds."""
     whole = content.width * content.height
     return sorted(
-        (box for box in content.pictures if MIN_PICTURE_AREA <= _compute_area(box) <= SCANNED_COVER * 1.6 * whole),
+        (box for box in content.pictures if MIN_PICTURE_AREA <= compute_area(box) <= SCANNED_COVER * 1.6 * whole),
         key=lambda box: box[1],
     )
 
 
 MIN_PICTURE_AREA = 2_500.0
 """Square points; smaller pictures are icons and logos."""
-
-
-def _compute_area(box: Box) -> float:
-    left, top, right, bottom = box
-    return max(right - left, 0.0) * max(bottom - top, 0.0)

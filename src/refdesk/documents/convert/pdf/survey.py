@@ -78,7 +78,9 @@ class Survey:
         matched = any(page.headings for page in analyzed) or not self._entries
         self._styles = HeadingStyles(self.measures, known_only=self.has_outline and matched)
         for sampled in analyzed:
-            self._learn_headings(sampled)
+            if not sampled.content.tags:
+                self._styles.learn_known(sampled.lines, sampled.headings)
+                self._styles.learn_candidates(self._find_candidates(sampled, frozenset()))
         for index in sample:
             if not first <= index <= last:
                 del self._sample_pages[index], self._lines[index]
@@ -116,11 +118,6 @@ class Survey:
     def _find_candidates(self, page: AnalyzedPage, taken: frozenset[int]) -> list[Line]:
         free = [line for line in page.lines if id(line) not in taken]
         return find_candidates(free, page.headings, self.measures)
-
-    def _learn_headings(self, page: AnalyzedPage) -> None:
-        if not page.content.tags:
-            self._styles.learn_known(page.lines, page.headings)
-            self._styles.learn_candidates(self._find_candidates(page, frozenset()))
 
     def _analyze(self, page: PageContent, lines: list[Line]) -> AnalyzedPage:
         boilerplate = self._boilerplate.find_lines(find_page_edge(page.number, page.height, lines))

@@ -64,20 +64,17 @@ class _Writer:
             self._add(" ")
             return
         joint = _choose_joint(self._last[:-1], word.text, self._vocabulary)
-        if not joint:
-            self._drop_hyphen()
+        if not joint:  # drop the hyphen
+            self._pieces[-1] = self._pieces[-1][:-1]
+            self._length -= 1
+            start, end, kind = self._kinds[-1]
+            self._kinds[-1] = (start, end - 1, kind)
         elif joint == " ":
             self._add(" ")
 
     def _add(self, text: str) -> None:
         self._pieces.append(text)
         self._length += len(text)
-
-    def _drop_hyphen(self) -> None:
-        self._pieces[-1] = self._pieces[-1][:-1]
-        self._length -= 1
-        start, end, kind = self._kinds[-1]
-        self._kinds[-1] = (start, end - 1, kind)
 
     def _note(self, start: int, end: int, kind: SpanKind | None) -> None:
         if self._kinds and self._kinds[-1][2] == kind:
