@@ -114,7 +114,7 @@ def test_keys_of_the_configuration_are_listed_and_left_alone(
     (listed,) = run("list")
     assert (listed["name"], listed["source"], listed["roles"]) == ("ops", "configuration", ["admin"])
     assert "the-secret-of-ops" not in json.dumps(listed)
-    assert "take it out there" in run("revoke", "ops", code=1)
+    assert "remove it from the configuration" in run("revoke", "ops", code=1)
     assert "choose another name" in run("make", "ops", code=1)
 
 
