@@ -63,9 +63,9 @@ NOT_QUICK = (
     "downstream/files/test_files.py", "downstream/test_contract.py", "downstream/transports/test_http_sdk.py",
     "downstream/transports/test_stdio.py", "downstream/transports/test_stdio_ending.py", "engines/embedding",
     "engines/r2r", "engines/test_embedded.py", "engines/test_faults.py", "engines/test_vectors.py", "examples",
-    "gateway", "inbound/test_internal.py", "inbound/test_oauth.py", "inbound/test_sessions.py",
+    "gateway", "inbound/test_internal.py", "inbound/test_oauth.py", "inbound/test_sessions.py", "ingest/recipes",
     "inbound/test_state.py", "inbound/test_streams_clients.py", "inbound/test_uploads.py", "packaging",
-    "policy/test_jwt.py", "r2r", "recipes", "resilience/test_breaker.py", "resilience/test_limits.py", "test_run.py",
+    "policy/test_jwt.py", "r2r", "resilience/test_breaker.py", "resilience/test_limits.py", "test_run.py",
     "tools/test_bounds.py", "tools/test_conversion.py", "tools/test_federation.py", "tools/test_foreign_hits.py",
     "tools/test_gateway.py", "tools/test_gateway_served.py", "tools/test_projects.py", "tools/test_tenants.py",
 )  # fmt: skip

@@ -20,7 +20,7 @@ from refdesk.cli.parser.document_commands import SETS
 from refdesk.cli.parser.setting_up import CLIENTS, PAGES
 from refdesk.cli.setup import clients
 from refdesk.errors import EngineError
-from refdesk.recipes import names
+from refdesk.ingest.recipes import names
 from reference_pages import PAGES as WRITTEN
 from reference_pages import render_exit_codes_page
 from tests.processes import REFDESK, environment

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.docs.blocks import ROOT
 from tests.docs.sites import SCIFACT, manual_pages
-from tests.recipes.sites import tar_of
+from tests.ingest.recipes.sites import tar_of
 
 FILES = ROOT / "tests" / "files"
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 import refdesk.cli.recipes
-from refdesk.recipes import Recipe, ReleasePage, bring_in, find
+from refdesk.ingest.recipes import Recipe, ReleasePage, bring_in, find
 from tests.documents.web import Web, answer, running_web
-from tests.recipes.sites import PostgresqlSite, manual, tar_of, zip_of
+from tests.ingest.recipes.sites import PostgresqlSite, manual, tar_of, zip_of
 
 FILES = Path(__file__).parents[1] / "files"
 

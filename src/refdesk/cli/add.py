@@ -27,7 +27,7 @@ from refdesk.cli.sources import (
 )
 from refdesk.cli.terminal import print_message, sanitize
 from refdesk.config import Config
-from refdesk.documents.folder_watcher import changes
+from refdesk.ingest.folder_watch import changes
 
 SETTLE_SECONDS = 0.5
 """Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""

@@ -13,8 +13,8 @@ from refdesk.cli.parser.arguments import Misuse
 from refdesk.documents.conversions import File
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.folders import FoundFile, SkippedPath, walk
 from refdesk.errors import CannotOpen
+from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
 
 MAX_FILES = 1_000_000
 """Files per folder. More than that is probably a whole disk named by mistake."""

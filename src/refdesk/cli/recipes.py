@@ -15,7 +15,7 @@ from refdesk.cli.sources import DocumentationSet
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
-from refdesk.recipes import Recipe, RecipeImport, bring_in, find, names
+from refdesk.ingest.recipes import Recipe, RecipeImport, bring_in, find, names
 
 
 def recipes(arguments: SimpleNamespace) -> int:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk import recipes
 from refdesk.cli.inputs import SourceFailure, find_documents, is_url
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import print_message
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.folders import SkippedPath
 from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
 from refdesk.errors import CannotFetch
+from refdesk.ingest import recipes
+from refdesk.ingest.folder_walk import SkippedPath
 from refdesk.tools.ingestion import build_url_source
 from refdesk.validation import nearest_name
 

@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from refdesk.calls import Call, TenantId
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions
-from refdesk.documents.folders import SkippedPath, walk
 from refdesk.documents.ssrf import parse_url
 from refdesk.engines.base import (
     IN_PROGRESS,
@@ -33,6 +32,7 @@ from refdesk.engines.base import (
     UrlSource,
 )
 from refdesk.errors import CannotFetch, DocumentNotFound, InvalidArguments, Problem, ToolFailure
+from refdesk.ingest.folder_walk import SkippedPath, walk
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources

@@ -18,7 +18,7 @@ from refdesk.cli.parser.arguments import (
 )
 
 SETS = ("debian", "postgresql", "python", "ubuntu")
-"""Documentation sets with a recipe, for shell completion. The recipes are in `refdesk.recipes`."""
+"""Documentation sets with a recipe, for shell completion. The recipes are in `refdesk.ingest.recipes`."""
 
 _wait_or_watch = forbid_together("watch", "no_wait")
 _one_part = forbid_together("section", "pages", "find")

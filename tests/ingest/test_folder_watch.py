@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refdesk.documents.folder_watcher import MAX_PAUSE_SECONDS, MAX_SETTLE_ATTEMPTS, MIN_PAUSE_SECONDS, changes
 from refdesk.errors import CannotOpen
+from refdesk.ingest.folder_watch import MAX_PAUSE_SECONDS, MAX_SETTLE_ATTEMPTS, MIN_PAUSE_SECONDS, changes
 
 pytestmark = pytest.mark.anyio
 

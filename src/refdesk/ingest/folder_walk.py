@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refdesk.documents.convert.formats import FORMATS
-from refdesk.documents.ignoring import IgnoreRules, parse_rules
 from refdesk.errors import CannotOpen
+from refdesk.ingest.ignore_rules import IgnoreRules, parse_rules
 
 SUFFIXES = tuple(sorted({suffix for format in FORMATS.values() for suffix in format.suffixes}))
 """File name endings of documents."""

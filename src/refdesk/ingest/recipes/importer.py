@@ -14,11 +14,11 @@ from refdesk.config import ConvertConfig
 from refdesk.documents.fetch import Progress
 from refdesk.engines.base import Engine, FileSource, NewDocument
 from refdesk.errors import CannotConvert, CannotFetch
-from refdesk.recipes.archives import Page
-from refdesk.recipes.installed import find_installed
-from refdesk.recipes.page_store import PageSource, PageStore
-from refdesk.recipes.published import find_newest_release, open_published, open_site
-from refdesk.recipes.recipe import INDEX, Recipe
+from refdesk.ingest.recipes.archives import Page
+from refdesk.ingest.recipes.installed import find_installed
+from refdesk.ingest.recipes.page_store import PageSource, PageStore
+from refdesk.ingest.recipes.published import find_newest_release, open_published, open_site
+from refdesk.ingest.recipes.recipe import INDEX, Recipe
 from refdesk.validation import shorten
 
 RECIPES_FOLDER = "recipes"

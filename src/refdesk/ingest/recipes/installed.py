@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refdesk.errors import CannotFetch
-from refdesk.recipes.archives import Page, read_folder
-from refdesk.recipes.recipe import INDEX, Recipe, version_key
+from refdesk.ingest.recipes.archives import Page, read_folder
+from refdesk.ingest.recipes.recipe import INDEX, Recipe, version_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile
+from refdesk.ingest.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile
 
 _POSTGRESQL_FILES = "https://ftp.postgresql.org/pub/source/v{release}/postgresql-{release}"
 

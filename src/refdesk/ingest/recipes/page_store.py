@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from refdesk.errors import CannotConvert
-from refdesk.recipes.archives import Page
+from refdesk.ingest.recipes.archives import Page
 
 PAGES_FOLDER = "pages"
 SOURCE_FILE = "source.json"

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refdesk.recipes.builtin import RECIPES
-from refdesk.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile
+from refdesk.ingest.recipes.builtin import RECIPES
+from refdesk.ingest.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile
 
 if TYPE_CHECKING:
-    from refdesk.recipes.importer import RecipeImport as RecipeImport
-    from refdesk.recipes.importer import bring_in as bring_in
+    from refdesk.ingest.recipes.importer import RecipeImport as RecipeImport
+    from refdesk.ingest.recipes.importer import bring_in as bring_in
 
 __all__ = ["Archive", "Recipe", "RecipeImport", "ReleasePage", "VersionsFile", "bring_in", "find", "names"]
 
@@ -37,7 +37,7 @@ def find(name: str) -> Recipe | None:
 def __getattr__(name: str) -> object:
     # Imported lazily, so that commands that only list names don't load the HTTP client.
     if name in {"RecipeImport", "bring_in"}:
-        from refdesk.recipes import importer
+        from refdesk.ingest.recipes import importer
 
         return getattr(importer, name)
-    raise AttributeError(f"module 'refdesk.recipes' has no attribute {name!r}")
+    raise AttributeError(f"module 'refdesk.ingest.recipes' has no attribute {name!r}")

@@ -16,9 +16,9 @@ from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, Progress, open
 from refdesk.documents.scratch import in_thread
 from refdesk.documents.ssrf import parse_networks
 from refdesk.errors import CannotConvert, CannotFetch, CannotReach
-from refdesk.recipes.archives import Page, read_archive
-from refdesk.recipes.page_store import PageSource
-from refdesk.recipes.recipe import Archive, Recipe, version_key
+from refdesk.ingest.recipes.archives import Page, read_archive
+from refdesk.ingest.recipes.page_store import PageSource
+from refdesk.ingest.recipes.recipe import Archive, Recipe, version_key
 
 MAX_ARCHIVE_BYTES = 200_000_000
 """The PostgreSQL sources are 25 MB, the Python pages 10 MB."""

@@ -12,8 +12,8 @@ from io import BytesIO
 import pytest
 
 from refdesk.errors import CannotConvert
-from refdesk.recipes.archives import read_archive
-from tests.recipes.sites import tar_of, zip_of
+from refdesk.ingest.recipes.archives import read_archive
+from tests.ingest.recipes.sites import tar_of, zip_of
 
 FILES = {"set-1.0/docs/a.html": "A", "set-1.0/docs/deep/b.html": "B", "set-1.0/README": "C"}
 PACKINGS: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress]

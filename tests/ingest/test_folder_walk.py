@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.documents.folders import FoundFile, SkippedPath, walk
-from refdesk.documents.ignoring import MAX_RULE, parse_rules
 from refdesk.errors import CannotOpen
+from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
+from refdesk.ingest.ignore_rules import MAX_RULE, parse_rules
 from tests.programs import needs
 
 

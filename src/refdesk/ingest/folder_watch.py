@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from refdesk.documents.folders import FoundFile, SkippedPath, walk
 from refdesk.errors import CannotOpen
+from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
 
 MIN_PAUSE_SECONDS = 1.0
 """Interval for a small folder, short enough after saving a file."""

@@ -1,0 +1,1 @@
+"""Ingestion: sources to documents in an engine, for the command line and the tools."""
