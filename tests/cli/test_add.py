@@ -17,7 +17,7 @@ import pytest
 from anyio import to_thread
 
 from refdesk.cli import main
-from refdesk.cli.sources import parse_metadata
+from refdesk.cli.add import parse_metadata
 from tests import forked
 from tests.processes import BY_WORDS, environment, started_server
 

@@ -7,27 +7,29 @@ import json
 import sys
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
-from refdesk.cli.enqueue import Ingester, IngestOutcome
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.inputs import MAX_FILES
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser.arguments import Misuse
+from refdesk.cli.progress import ProgressBar
 from refdesk.cli.recipes import add_documentation_sets
-from refdesk.cli.sources import (
+from refdesk.cli.terminal import print_message, sanitize
+from refdesk.config import Config
+from refdesk.engines.base import IN_PROGRESS, DocumentStatus
+from refdesk.ingest.folder_watch import changes
+from refdesk.ingest.ingester import Ingester, IngestOutcome
+from refdesk.ingest.sources import (
+    MAX_FILES,
     STANDARD_INPUT,
     DocumentationSet,
     DocumentDefaults,
     Folder,
     ResolvedSource,
-    parse_metadata,
     resolve_sources,
 )
-from refdesk.cli.terminal import print_message, sanitize
-from refdesk.config import Config
-from refdesk.ingest.folder_watch import changes
 
 SETTLE_SECONDS = 0.5
 """Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""
@@ -43,6 +45,7 @@ def add(arguments: SimpleNamespace) -> int:
         ignore=arguments.ignore,
         title=arguments.title,
         standard_input=_read_standard_input() if STANDARD_INPUT in arguments.sources else "",
+        notify=print_message,
     )
     if arguments.watch and not any(isinstance(source, Folder) for source in sources):
         raise Misuse("--watch: name a folder; single documents are not watched")
@@ -68,11 +71,14 @@ async def _add(
     config: Config, arguments: SimpleNamespace, defaults: DocumentDefaults, sources: Sequence[ResolvedSource]
 ) -> int:
     async with open_desk(config, servers=False) as desk:
-        ingester = Ingester(desk.engine, LOCAL.tenant, defaults, wait=not arguments.no_wait)
-        outcome = await ingester.ingest(sources)
+        ingester = Ingester(desk.engine, LOCAL.tenant, defaults, _show_progress, wait=not arguments.no_wait)
         sets = [source for source in sources if isinstance(source, DocumentationSet)]
-        if sets:
-            outcome += await add_documentation_sets(sets, config, ingester, arguments)
+        try:
+            outcome = await ingester.ingest(sources)
+            if sets:
+                outcome += await add_documentation_sets(sets, config, ingester, arguments)
+        finally:
+            ProgressBar(0).clear()
         _print_outcome(outcome, arguments.json, one_line=arguments.watch)
         if arguments.watch:
             folders = [source for source in sources if isinstance(source, Folder)]
@@ -82,6 +88,21 @@ async def _add(
                 "it is brought in by the server, or by the next refdesk add; see refdesk documents --status pending"
             )
     return 1 if outcome.failed else 0
+
+
+def _show_progress(statuses: Sequence[DocumentStatus]) -> None:
+    """Draw the progress bar: documents are converted first, then embedded. Erase it at the end."""
+    unfinished = [status for status in statuses if status.status in IN_PROGRESS]
+    bar = ProgressBar(len(statuses))
+    if not unfinished:
+        bar.clear()
+        return
+    unread = sum(status.status != "embedding" for status in unfinished)
+    chunks, embedded = (sum(counts) for counts in zip(*((s.chunks, s.embedded) for s in statuses), strict=True))
+    done = len(statuses) - len(unfinished)
+    fraction = (done + sum(status.progress for status in unfinished)) / len(statuses)
+    activity = f"converting; {unread:,} left" if unread else f"{embedded:,} of {chunks:,} chunks embedded"
+    bar.update(done, fraction, activity)
 
 
 async def _watch(ingester: Ingester, folder: Folder, as_json: bool) -> None:
@@ -100,3 +121,22 @@ def _print_outcome(outcome: IngestOutcome, as_json: bool, *, one_line: bool) -> 
         print_message(f"{failure.name}: {failure.cause}")
     report = json.dumps(outcome.to_dict(), indent=None if one_line else 2, ensure_ascii=False)
     print(report if as_json else sanitize(outcome.summary()), flush=True)
+
+
+def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parse `name=value` pairs. Numbers, booleans and lists keep their type, so that filters compare them as such."""
+    resolved = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise Misuse(f"--metadata: write {pair!r} as name=value")
+        resolved[name] = _parse_value(value)
+    return resolved
+
+
+def _parse_value(value: str) -> Any:
+    try:
+        parsed = json.loads(value, parse_constant=str)
+    except ValueError:
+        return value
+    return parsed if isinstance(parsed, (bool, int, float, list)) else value

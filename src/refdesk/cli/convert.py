@@ -13,13 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from refdesk.cli.inputs import SourceFailure, find_documents, is_url, open_file, parse_page_range
+from refdesk.cli.inputs import open_file, parse_page_range
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.terminal import print_json, print_message
 from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, Conversions, Export, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
+from refdesk.ingest.sources import SourceFailure, is_url, list_folder
 from refdesk.telemetry import Metrics
 
 SUFFIXES = {"markdown": ".md", "html": ".html", "json": ".json"}
@@ -73,9 +74,9 @@ def _find_sources(source: str) -> Iterator[tuple[str, PurePath] | SourceFailure]
         parts = urlsplit(source)
         yield source, PurePath(PurePath(parts.path).name or parts.netloc)
     elif os.path.isdir(source):
-        found, left_out = find_documents(Path(source))
-        yield from ((str(one.path), PurePath(one.relative)) for one in found)
-        yield from (SourceFailure(os.path.join(source, one.relative), one.reason) for one in left_out)
+        listing = list_folder(Path(source))
+        yield from ((str(one.path), PurePath(one.name)) for one in listing.sources)
+        yield from (SourceFailure(os.path.join(source, one.relative), one.reason) for one in listing.skipped)
     else:
         yield source, PurePath(PurePath(source).name)
 

@@ -1,12 +1,11 @@
-"""Command line inputs: local files and folders, URLs and page ranges."""
+"""Command line inputs: local files and page ranges."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from refdesk.cli.parser.arguments import Misuse
@@ -14,29 +13,6 @@ from refdesk.documents.conversions import File
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
 from refdesk.errors import CannotOpen
-from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
-
-MAX_FILES = 1_000_000
-"""Files per folder. More than that is probably a whole disk named by mistake."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFailure:
-    """A source that can't be used, and why."""
-
-    name: str
-    cause: str
-
-
-def is_url(text: str) -> bool:
-    """Whether the source is an HTTP URL."""
-    return re.match(r"https?://", text, re.IGNORECASE) is not None
-
-
-def find_documents(folder: Path, ignore: Sequence[str] = ()) -> tuple[list[FoundFile], list[SkippedPath]]:
-    """Return the documents below a folder, in order, and the files that can't be read."""
-    found = list(walk(folder, ignore=ignore, max_files=MAX_FILES))
-    return [one for one in found if isinstance(one, FoundFile)], [one for one in found if isinstance(one, SkippedPath)]
 
 
 @contextmanager

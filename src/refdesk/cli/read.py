@@ -10,9 +10,10 @@ from typing import Any
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer
 from refdesk.cli.ask import print_answer
-from refdesk.cli.inputs import is_url, open_file, parse_page_range
+from refdesk.cli.inputs import open_file, parse_page_range
 from refdesk.cli.load_config import load_settings
 from refdesk.documents.conversions import ConversionOptions, unheard
+from refdesk.ingest.sources import is_url
 
 
 def read(arguments: SimpleNamespace) -> int:

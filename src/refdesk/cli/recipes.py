@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from refdesk.cli.enqueue import Ingester, IngestOutcome
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.inputs import SourceFailure
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.sources import DocumentationSet
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
+from refdesk.ingest.ingester import Ingester, IngestOutcome
 from refdesk.ingest.recipes import Recipe, RecipeImport, bring_in, find, names
+from refdesk.ingest.sources import DocumentationSet, SourceFailure
 
 
 def recipes(arguments: SimpleNamespace) -> int:

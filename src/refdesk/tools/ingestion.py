@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from refdesk.calls import Call, TenantId
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions
-from refdesk.documents.ssrf import parse_url
 from refdesk.engines.base import (
     IN_PROGRESS,
     CollectionInfo,
@@ -29,10 +28,10 @@ from refdesk.engines.base import (
     Source,
     Status,
     TextSource,
-    UrlSource,
 )
-from refdesk.errors import CannotFetch, DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.ingest.folder_walk import SkippedPath, walk
+from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
+from refdesk.ingest.ingester import follow_documents
+from refdesk.ingest.sources import build_url_source, list_folder
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
@@ -305,42 +304,29 @@ class IngestionTools:
         to the root.
         """
         base = folder.path if arguments.collection_id is not None else folder.root
-        sources, left_out = await to_thread.run_sync(_list_files, folder, base)
-        new = [_build_document(source, arguments, collection) for source in sources]
-        unseen = [(folder.path / entry.relative).relative_to(base).as_posix() for entry in left_out]
-        synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new, unseen=unseen)
+        list_files = partial(
+            list_folder, base=base, root=folder.root, max_files=MAX_FOLDER_FILES, can_read=folder.can_read
+        )
+        listing = await to_thread.run_sync(list_files, folder.path)
+        new = [_build_document(source, arguments, collection) for source in listing.sources]
+        synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new, unseen=listing.unseen)
         ids = [*synced.new, *synced.changed]
         shown = ids[: max(SHOWN_DOCUMENTS - len(batch.statuses), 0)]
         batch.is_folder = True
         batch.ids += ids
         batch.statuses += [status for id in shown if (status := await self._engine.status(tenant, id)) is not None]
-        batch.failures += [f"{entry.relative}: {entry.reason}" for entry in left_out]
+        batch.failures += [f"{entry.relative}: {entry.reason}" for entry in listing.skipped]
         batch.unchanged += synced.unchanged
         batch.removed += len(synced.removed)
 
     async def _wait_until_done(self, call: Call, batch: _Batch) -> None:
         """Wait until all documents are done, reporting progress to the client and updating `batch`."""
-        latest = {status.id: status for status in batch.statuses}
-        while under_way := [id for id in batch.ids if id not in latest or latest[id].status in IN_PROGRESS]:
-            found = {
-                s.id: s
-                for s in await self._engine.wait(call.caller.tenant, under_way, seconds=PROGRESS_INTERVAL_SECONDS)
-            }
-            latest |= found
-            # Documents removed meanwhile are not waited for.
-            batch.ids = [id for id in batch.ids if id not in under_way or id in found]
-            batch.statuses = [latest[id] for id in batch.ids]
-            done = sum(status.progress if status.status in IN_PROGRESS else 1.0 for status in batch.statuses)
-            total = len(batch.ids)
+        tenant = call.caller.tenant
+        async for statuses in follow_documents(self._engine, tenant, batch.ids, seconds=PROGRESS_INTERVAL_SECONDS):
+            batch.ids, batch.statuses = [status.id for status in statuses], statuses
+            done = sum(status.progress if status.status in IN_PROGRESS else 1.0 for status in statuses)
+            total = len(statuses)
             await call.client.progress(round(done, 3), total, f"{int(done)} of {total} documents")
-
-
-def build_url_source(url: str) -> UrlSource:
-    """Return a URL source; raise CannotFetch if the URL can never be fetched."""
-    # A percent sign in the host, which a stray bracket is escaped to, is never valid.
-    if "%" in parse_url(url).host:
-        raise CannotFetch(f"{shorten(url)!r} is not a valid URL. Give one such as https://example.com/guide.")
-    return UrlSource(url)
 
 
 def _require_one_source(arguments: R2RIngestDocument) -> None:
@@ -364,18 +350,6 @@ def _build_document(source: Source, arguments: R2RIngestDocument, collection: Co
     metadata = arguments.metadata or {}
     version = metadata.get("version")
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")
-
-
-def _list_files(folder: LocatedPath, base: Path) -> tuple[list[FileSource], list[SkippedPath]]:
-    """Return the documents of a folder, and the entries that could not be read."""
-    files: list[FileSource] = []
-    left_out: list[SkippedPath] = []
-    for found in walk(folder.path, max_files=MAX_FOLDER_FILES):
-        if isinstance(found, SkippedPath):
-            left_out.append(found)
-        elif folder.can_read(found.path):
-            files.append(FileSource(found.path, found.path.relative_to(base).as_posix(), folder.root))
-    return files, left_out
 
 
 def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batch: _Batch) -> IngestResult:

@@ -1,20 +1,20 @@
-"""Ingestion for commands: queue documents in the engine, then wait until they are indexed.
+"""Queues documents in the engine and waits until they are indexed.
 
 The work may be done by this process or by a server that has the same data open.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
+import anyio
+from anyio import to_thread
+
 from refdesk.calls import TenantId
-from refdesk.cli.inputs import SourceFailure
-from refdesk.cli.progress import ProgressBar
-from refdesk.cli.sources import DocumentDefaults, Folder, JsonLinesFile, ResolvedSource, SingleDocument
 from refdesk.engines.base import (
     IN_PROGRESS,
     ConvertedSource,
@@ -27,6 +27,15 @@ from refdesk.engines.base import (
     UrlSource,
 )
 from refdesk.errors import Overloaded, ToolFailure
+from refdesk.ingest.sources import (
+    DocumentDefaults,
+    Folder,
+    JsonLinesFile,
+    ResolvedSource,
+    SingleDocument,
+    SourceFailure,
+    list_folder,
+)
 
 BATCH_SIZE = 500
 """Documents per call to the engine: few enough for memory, enough to amortize the disk writes."""
@@ -36,6 +45,12 @@ QUEUE_RETRY_SECONDS = 0.5
 
 NO_LIMIT = 10_000_000
 """More documents than a collection can hold."""
+
+REPORT_SECONDS = 1.0
+"""Longest interval between two reports of progress, and between two checks of the engine."""
+
+POLLED_PER_SECOND = 2000
+"""Documents whose status is polled per second, so that waiting for many documents stays cheap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,8 @@ class Ingester:
     engine: Engine
     tenant: TenantId
     defaults: DocumentDefaults
+    report: Callable[[Sequence[DocumentStatus]], None] = lambda _: None
+    """Called with the statuses of all documents that are waited for."""
     wait: bool = True
     _origins: dict[tuple[str, str], str] = field(default_factory=dict)
     """Origin of each document by collection and name, to detect clashes."""
@@ -119,11 +136,13 @@ class Ingester:
 
     async def _sync(self, folder: Folder) -> IngestOutcome:
         collection = await self.engine.create_collection(self.tenant, folder.collection, version=self.defaults.version)
-        found, left_out = await asyncio.to_thread(folder.list_documents, collection.id, self.defaults)
-        documents, clashes = self._split_clashes(found)
-        unseen = [one.relative for one in left_out]
-        done = await self.engine.sync_folder(self.tenant, collection.id, folder.path, documents, unseen=unseen)
-        failed = (*map(folder.to_failure, left_out), *clashes)
+        listing = await to_thread.run_sync(partial(list_folder, folder.path, ignore=folder.ignore))
+        documents, clashes = self._split_clashes(
+            self.defaults.build_document(source, collection.id) for source in listing.sources
+        )
+        done = await self.engine.sync_folder(self.tenant, collection.id, folder.path, documents, unseen=listing.unseen)
+        skipped = (SourceFailure(str(folder.path / path.relative), path.reason) for path in listing.skipped)
+        failed = (*skipped, *clashes)
         return IngestOutcome(tuple(done.new), tuple(done.changed), done.unchanged, tuple(done.removed), failed)
 
     async def _ingest(self, name: str, sources: Sequence[SingleDocument | JsonLinesFile]) -> IngestOutcome:
@@ -156,19 +175,23 @@ class Ingester:
             try:
                 return _classify(await self.engine.ingest(self.tenant, documents), known)
             except Overloaded as full:
-                await asyncio.sleep(full.retry_after or QUEUE_RETRY_SECONDS)
+                await anyio.sleep(full.retry_after or QUEUE_RETRY_SECONDS)
             except ToolFailure as failure:
                 if len(documents) == 1:
                     return IngestOutcome(failed=(SourceFailure(_describe_origin(documents[0]), failure.detail),))
                 return sum([await self._submit([document], known) for document in documents], IngestOutcome())
 
     async def _wait_until_indexed(self, outcome: IngestOutcome, folders: Sequence[Folder]) -> IngestOutcome:
-        """Return the final outcome once no document is pending any more."""
+        """Return the final outcome once no document is pending any more; raise EngineError if the engine has failed."""
         if not self.wait:
             return outcome
         remaining = [id for folder in folders if outcome.unchanged for id in await self._list_unfinished(folder)]
         ids = list(dict.fromkeys((*outcome.new, *outcome.changed, *remaining)))
-        return outcome.with_statuses(await wait_for_documents(self.engine, self.tenant, ids, ProgressBar(len(ids))))
+        statuses: Sequence[DocumentStatus] = ()
+        async for statuses in follow_documents(self.engine, self.tenant, ids, seconds=REPORT_SECONDS):
+            self.report(statuses)
+            await self.engine.check()
+        return outcome.with_statuses(statuses)
 
     async def _list_unfinished(self, folder: Folder) -> list[str]:
         """List documents that an earlier command queued and that are still pending."""
@@ -208,40 +231,19 @@ def _describe_origin(document: NewDocument) -> str:
             return handle
 
 
-async def wait_for_documents(
-    engine: Engine, tenant: TenantId, document_ids: Sequence[str], bar: ProgressBar
-) -> list[DocumentStatus]:
-    """Wait until no document is pending and return their statuses; raise EngineError if the engine has failed."""
-    remaining, finished = list(document_ids), list[DocumentStatus]()
-    try:
-        while remaining:
-            statuses = await engine.wait(tenant, remaining, seconds=0)
-            finished += (status for status in statuses if status.status not in IN_PROGRESS)
-            unfinished = [status for status in statuses if status.status in IN_PROGRESS]
-            remaining = [status.id for status in unfinished]
-            done = len(document_ids) - len(remaining)
-            bar.update(
-                done,
-                (done + sum(one.progress for one in unfinished)) / len(document_ids),
-                _describe_progress(unfinished, finished),
-            )
-            await engine.check()
-            await asyncio.sleep(_get_poll_interval(len(remaining)))
-    finally:
-        bar.clear()
-    return finished
+async def follow_documents(
+    engine: Engine, tenant: TenantId, document_ids: Sequence[str], *, seconds: float
+) -> AsyncGenerator[list[DocumentStatus]]:
+    """Yield the statuses of documents when some have changed, or `seconds` have passed, until none is in progress.
 
-
-def _get_poll_interval(remaining: int) -> float:
-    """Return the polling interval, longer for many documents to keep polling cheap."""
-    return (0.05 + remaining / 2000) if remaining else 0.0
-
-
-def _describe_progress(unfinished: Sequence[DocumentStatus], finished: Sequence[DocumentStatus]) -> str:
-    """Describe the current phase: reading first, then embedding."""
-    unread = sum(status.status != "embedding" for status in unfinished)
-    if unread:
-        return f"reading; {unread:,} still to come"
-    passages = sum(status.chunks for status in (*unfinished, *finished))
-    embedded = passages - sum(status.chunks - status.embedded for status in unfinished)
-    return f"words can be found; meaning of {embedded:,} of {passages:,} passages"
+    Deleted documents are omitted.
+    """
+    latest: dict[str, DocumentStatus] = {}
+    remaining = set(document_ids)
+    while remaining:
+        found = await engine.wait(tenant, [id for id in document_ids if id in remaining], seconds=seconds)
+        latest = {id: status for id, status in latest.items() if id not in remaining}
+        latest |= {status.id: status for status in found}
+        remaining = {status.id for status in found if status.status in IN_PROGRESS}
+        yield [latest[id] for id in document_ids if id in latest]
+        await anyio.sleep(len(remaining) / POLLED_PER_SECOND)

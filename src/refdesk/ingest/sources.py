@@ -1,24 +1,22 @@
-"""Resolves the sources of `refdesk add` into documents: files, folders, URLs, text and JSON Lines."""
+"""Sources of documents: files, folders, URLs, text, JSON Lines and documentation sets."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk.cli.inputs import SourceFailure, find_documents, is_url
-from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.terminal import print_message
 from refdesk.documents.file_names import clean_name
-from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
+from refdesk.documents.ssrf import parse_url
+from refdesk.engines.base import FileSource, NewDocument, Source, TextSource, UrlSource
 from refdesk.errors import CannotFetch
 from refdesk.ingest import recipes
-from refdesk.ingest.folder_walk import SkippedPath
-from refdesk.tools.ingestion import build_url_source
-from refdesk.validation import nearest_name
+from refdesk.ingest.folder_walk import SkippedPath, walk
+from refdesk.validation import nearest_name, shorten
 
 STANDARD_INPUT = "-"
 
@@ -30,6 +28,17 @@ DEFAULT_COLLECTION = "default"
 
 MAX_TITLE_LENGTH = 80
 """Characters of a text's first line used as its title."""
+
+MAX_FILES = 1_000_000
+"""Files per folder. More than that is probably a whole disk named by mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFailure:
+    """A source that can't be used, and why."""
+
+    name: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +54,45 @@ class DocumentDefaults:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderListing:
+    """The documents of a folder and the paths that can't be read."""
+
+    sources: Sequence[FileSource]
+    skipped: Sequence[SkippedPath]
+    unseen: Sequence[str]
+    """Names of the skipped paths, whose documents stay in the collection."""
+
+
+def list_folder(
+    folder: Path,
+    *,
+    base: Path | None = None,
+    root: Path | None = None,
+    ignore: Sequence[str] = (),
+    max_files: int = MAX_FILES,
+    can_read: Callable[[Path], bool] = lambda _: True,
+) -> FolderListing:
+    """List the documents of a folder, named relative to `base` and confined to `root`, by default the folder itself."""
+    base, root = base or folder, root or folder
+    prefix = "" if base == folder else f"{folder.relative_to(base).as_posix()}/"
+    sources: list[FileSource] = []
+    skipped: list[SkippedPath] = []
+    for found in walk(folder, ignore=ignore, max_files=max_files):
+        if isinstance(found, SkippedPath):
+            skipped.append(found)
+        elif can_read(found.path):
+            sources.append(FileSource(found.path, prefix + found.relative, root))
+    unseen = [(folder / path.relative).relative_to(base).as_posix() for path in skipped]
+    return FolderListing(sources, skipped, unseen)
+
+
+@dataclass(frozen=True, slots=True)
 class Folder:
     """A folder to sync a collection with."""
 
     path: Path
     collection: str
     ignore: tuple[str, ...] = ()
-
-    def list_documents(
-        self, collection: str, defaults: DocumentDefaults
-    ) -> tuple[list[NewDocument], list[SkippedPath]]:
-        """Return the folder's current documents and the files that can't be read."""
-        resolved, left_out = find_documents(self.path, self.ignore)
-        return [
-            defaults.build_document(self.build_source(one.path, one.relative), collection) for one in resolved
-        ], left_out
-
-    def build_source(self, path: Path, name: str) -> FileSource:
-        """Return a source for a file, confined to this folder."""
-        return FileSource(path, name, self.path)
-
-    def to_failure(self, left_out: SkippedPath) -> SourceFailure:
-        """Return a failure for a file that can't be read."""
-        return SourceFailure(str(self.path / left_out.relative), left_out.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +150,29 @@ class DocumentationSet:
 ResolvedSource = Folder | JsonLinesFile | SingleDocument | DocumentationSet | SourceFailure
 
 
+def is_url(text: str) -> bool:
+    """Whether the source is an HTTP URL."""
+    return re.match(r"https?://", text, re.IGNORECASE) is not None
+
+
+def build_url_source(url: str) -> UrlSource:
+    """Return a URL source; raise CannotFetch if the URL can never be fetched."""
+    # A percent sign in the host, which a stray bracket is escaped to, is never valid.
+    if "%" in parse_url(url).host:
+        raise CannotFetch(f"{shorten(url)!r} is not a valid URL. Give one such as https://example.com/guide.")
+    return UrlSource(url)
+
+
 def resolve_sources(
-    sources: Sequence[str], *, collection: str | None, ignore: Sequence[str], title: str | None, standard_input: str
+    sources: Sequence[str],
+    *,
+    collection: str | None,
+    ignore: Sequence[str],
+    title: str | None,
+    standard_input: str,
+    notify: Callable[[str], None],
 ) -> list[ResolvedSource]:
-    """Resolve each source named on the command line."""
+    """Resolve each source by its name. `notify` is called with messages about ambiguous names."""
     single = collection or DEFAULT_COLLECTION
     resolved: list[ResolvedSource] = []
     for source in sources:
@@ -137,7 +181,7 @@ def resolve_sources(
             resolved.append(_resolve_text(standard_input, title, single))
         elif is_url(source):
             resolved.append(_resolve_url(source, single))
-        elif (known := _resolve_documentation_set(source)) is not None:
+        elif (known := _resolve_documentation_set(source, notify)) is not None:
             resolved.append(known)
         elif path.is_dir():
             folder = path.resolve()
@@ -147,7 +191,7 @@ def resolve_sources(
     return resolved
 
 
-def _resolve_documentation_set(source: str) -> ResolvedSource | None:
+def _resolve_documentation_set(source: str, notify: Callable[[str], None]) -> ResolvedSource | None:
     """Return the named documentation set. A file of the same name takes precedence, with a message."""
     name = source.removeprefix(RECIPE_PREFIX)
     recipe = recipes.find(name)
@@ -158,9 +202,7 @@ def _resolve_documentation_set(source: str) -> ResolvedSource | None:
     if recipe is None:
         return None
     if source == name and os.path.lexists(source):
-        print_message(
-            f"{source} is taken for the file or folder of that name; {RECIPE_PREFIX}{recipe.name} is {recipe.title}"
-        )
+        notify(f"{source} is taken for the file or folder of that name; {RECIPE_PREFIX}{recipe.name} is {recipe.title}")
         return None
     return DocumentationSet(recipe.name)
 
@@ -195,22 +237,3 @@ def _resolve_file(path: Path, collection: str | None) -> ResolvedSource:
 def _derive_title(text: str) -> str:
     lines = (line.strip("#*= \t\r") for line in text.splitlines())
     return next((line[:MAX_TITLE_LENGTH] for line in lines if line), "Untitled")
-
-
-def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse `name=value` pairs. Numbers, booleans and lists keep their type, so that filters compare them as such."""
-    resolved = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise Misuse(f"--metadata: write {pair!r} as name=value")
-        resolved[name] = _parse_value(value)
-    return resolved
-
-
-def _parse_value(value: str) -> Any:
-    try:
-        parsed = json.loads(value, parse_constant=str)
-    except ValueError:
-        return value
-    return parsed if isinstance(parsed, (bool, int, float, list)) else value
