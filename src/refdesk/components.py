@@ -25,7 +25,7 @@ from refdesk.console.console import Console
 from refdesk.console.document_methods import ConsoleDocuments
 from refdesk.console.feed import Feed
 from refdesk.console.server_methods import Servers
-from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions, open_conversions
+from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_files_watcher import ServerFilesWatcher
 from refdesk.downstream.files.server_log import ServerLog
@@ -34,10 +34,10 @@ from refdesk.downstream.files.switching import OwnServers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
-from refdesk.engines.embedded.embedding import Embedder, embed_with_priority, open_embedder
-from refdesk.engines.embedded.engine import open_embedded
+from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
-from refdesk.manual import find_manual_index_folder, index_manual
+from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
+from refdesk.manual import index_manual
 from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.call_target import ResolveNames
 from refdesk.policy.key_admin import KeyRing
@@ -121,19 +121,18 @@ async def open_components(
     dispatcher = Dispatcher(registry, config.toolsets, config.server.page_size)
     scope_roles = config.auth.oauth.scope_roles
     permissions = Permissions(config.toolsets, registry.find_tool, RESOURCE_TOOLSETS, scope_roles, trusts_all_callers)
-    conversions = await enter(open_conversions(config.convert, config.data_path, metrics))
-    embedder = await enter(open_embedder(config.embedding))
-    engine = await enter(_open_engine(config, embedder, conversions, log, metrics))
+    pipeline = await enter(open_pipeline(config, log, metrics))
+    engine, embedder = pipeline.engine, pipeline.embedder
     if LACKS_SHARED not in engine.traits.lacks:
         await index_manual(engine)
-    history = await enter(open_search_history(_find_engine_folder(config)))
+    history = await enter(open_search_history(find_engine_folder(config)))
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
     redis = await enter(open_redis(config.cache.redis, changed=partial(log_redis_state, log))) if needs_redis else None
     cache = await enter(_open_cache(config, engine.traits, redis, metrics))
     if not engine.traits.has_certain_revision:
         engine.listen(cache.changed)
     components = Components(
-        config, log, metrics, registry, dispatcher, permissions, conversions, embedder, engine, history,
+        config, log, metrics, registry, dispatcher, permissions, pipeline.conversions, embedder, engine, history,
         fleet, own_servers, redis, cache, [],
     )  # fmt: skip
     components.monitor_dependencies(*engine.dependencies, embedder.dependency if embedder else None)
@@ -155,36 +154,6 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
     return open_fleet(
         config.downstream, folder, reserved=registry.is_own, counts=metrics, started=watch_connection, connect=connect
     )
-
-
-def _open_engine(
-    config: Config, embedder: Embedder | None, conversions: Conversions, log: Log, metrics: Metrics
-) -> AbstractAsyncContextManager[Engine]:
-    readers, closed = config.convert.workers, _list_own_files(config)
-    if config.r2r.api_url is not None:
-        # Slow to import, and most installations have no R2R.
-        from refdesk.engines.r2r.engine import open_r2r
-
-        return open_r2r(
-            config.r2r, config.circuit_breaker, _find_engine_folder(config), conversions,
-            log=log, metrics=metrics, readers=readers, closed=closed,
-        )  # fmt: skip
-    shared = find_manual_index_folder(config.data_path, config.embedding)
-    return open_embedded(
-        _find_engine_folder(config),
-        shared,
-        embedder,
-        conversions,
-        log=log,
-        metrics=metrics,
-        readers=readers,
-        closed=closed,
-    )
-
-
-def _find_engine_folder(config: Config) -> Path:
-    """Return the folder of the tenants' folders."""
-    return config.data_path / ("r2r" if config.r2r.api_url is not None else "tenants")
 
 
 def _open_cache(
@@ -321,8 +290,4 @@ def _open_search(components: Components) -> AbstractAsyncContextManager[ToolSear
 
 def _create_open_folders(config: Config) -> OpenFolders:
     """Return the folders whose files tools may open, without Refdesk's own files."""
-    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), _list_own_files(config))
-
-
-def _list_own_files(config: Config) -> list[Path]:
-    return [path for path in (config.data_path, config.servers_path, config.config_file, config.logging.file) if path]
+    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), list_own_files(config))

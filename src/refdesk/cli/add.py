@@ -6,10 +6,10 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
 from types import SimpleNamespace
 from typing import Any
 
-from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
@@ -17,9 +17,10 @@ from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.recipes import add_documentation_sets
 from refdesk.cli.terminal import print_message, sanitize
-from refdesk.config import Config
+from refdesk.config import Config, require_support
 from refdesk.engines.base import IN_PROGRESS, DocumentStatus
 from refdesk.ingest.folder_watch import changes
+from refdesk.ingest.ingest_pipeline import open_pipeline
 from refdesk.ingest.ingester import Ingester, IngestOutcome
 from refdesk.ingest.sources import (
     MAX_FILES,
@@ -30,6 +31,7 @@ from refdesk.ingest.sources import (
     ResolvedSource,
     resolve_sources,
 )
+from refdesk.telemetry import Log, Metrics, iter_secrets, open_reports
 
 SETTLE_SECONDS = 0.5
 """Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""
@@ -70,8 +72,13 @@ def _read_standard_input() -> str:
 async def _add(
     config: Config, arguments: SimpleNamespace, defaults: DocumentDefaults, sources: Sequence[ResolvedSource]
 ) -> int:
-    async with open_desk(config, servers=False) as desk:
-        ingester = Ingester(desk.engine, LOCAL.tenant, defaults, _show_progress, wait=not arguments.no_wait)
+    require_support(config)
+    async with AsyncExitStack() as stack:
+        log = stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
+        log.mask_secrets(iter_secrets(config))
+        log.set_reporter(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
+        pipeline = await stack.enter_async_context(open_pipeline(config, log, Metrics()))
+        ingester = Ingester(pipeline.engine, LOCAL.tenant, defaults, _show_progress, wait=not arguments.no_wait)
         sets = [source for source in sources if isinstance(source, DocumentationSet)]
         try:
             outcome = await ingester.ingest(sources)
