@@ -46,10 +46,10 @@ files = [Path(name) for name in sys.argv[2:]]
 ELSEWHERE = f"""
 {ASK}
 from refdesk.documents.convert import convert
-from refdesk.documents.packed_document import pack
+from refdesk.documents.jobs import chunk_and_pack
 os.nice(10)
 for path in itertools.cycle(files):
-    pack(convert(path.read_bytes(), path.name))
+    chunk_and_pack(convert(path.read_bytes(), path.name))
     ask(files[0])
 """
 """A worker's work in another process, just as nice; the server is asked as often, but has the answer."""

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from quality.sources import ROOT, NotToBeHad, unpacked
 from refdesk.documents.convert import convert
-from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument, pack
+from refdesk.documents.jobs import chunk_and_pack
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument
 from refdesk.engines.embedded.document_blobs import compress
 from refdesk.errors import CannotConvert
 
@@ -151,7 +152,7 @@ def _pack(page: str) -> Packed | None:
         document = convert(data, path.name)
     except CannotConvert:
         return None
-    packed = pack(document, "html")
+    packed = chunk_and_pack(document, "html")
     with PackedDocument.of(packed) as shelf:
         chunks = shelf.about.chunks
     return Packed(package, name, document.digest, len(data), chunks, compress(packed))

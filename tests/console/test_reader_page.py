@@ -8,13 +8,14 @@ import pytest
 
 from refdesk.console.params import ReadParams
 from refdesk.console.reader_page import MAX_BLOCKS, MAX_CHARACTERS, MAX_OUTLINE_ENTRIES, describe_contents, read
+from refdesk.documents.jobs import chunk_and_pack
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_from_rows
-from refdesk.documents.packed_document import PackedDocument, pack
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import DocumentNotFound, InvalidArguments
 
 
 def shelf_of(*blocks: Block, pages: int = 0) -> PackedDocument:
-    return PackedDocument.of(pack(Document("Book", blocks, pages=tuple(map(Page, range(1, pages + 1))))))
+    return PackedDocument.of(chunk_and_pack(Document("Book", blocks, pages=tuple(map(Page, range(1, pages + 1))))))
 
 
 def ask(shelf: PackedDocument, **params: Any) -> dict[str, Any]:

@@ -11,12 +11,12 @@ import pytest
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversion_store import HANDLE, STALE_PART_SECONDS, Bounds, Store, UrlRecord
-from refdesk.documents.packed_document import pack
+from refdesk.documents.jobs import chunk_and_pack
 from refdesk.errors import StorageError
 from tests.documents.blocks import EVERY_KIND
 
 ANN, BOB = TenantId("ann"), TenantId("bob")
-PACKED = pack(EVERY_KIND)
+PACKED = chunk_and_pack(EVERY_KIND)
 
 
 @pytest.fixture

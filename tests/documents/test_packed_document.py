@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from refdesk.documents.export.markdown import block_to_markdown
+from refdesk.documents.jobs import chunk_and_pack
 from refdesk.documents.model import Block, Chunk, Document, Heading, Paragraph, list_sections
 from refdesk.documents.packed_document import ESTIMATED_PAGE, InvalidPackedDocument, PackedDocument, pack
 from tests.documents.blocks import EVERY_KIND, documents
@@ -24,13 +25,13 @@ BOOK = Document("Book", tuple(block for number in range(1, 9) for block in chapt
 @settings(max_examples=50, deadline=None)
 @given(documents)
 def test_what_is_packed_comes_back(document: Document) -> None:
-    with PackedDocument.of(pack(document)) as shelf:
+    with PackedDocument.of(chunk_and_pack(document)) as shelf:
         assert shelf.document() == document
         assert [s.id for s in shelf.sections()] == [s.id for s in list_sections(document.blocks)]
 
 
 def test_what_is_known_without_reading() -> None:
-    with PackedDocument.of(pack(EVERY_KIND)) as shelf:
+    with PackedDocument.of(chunk_and_pack(EVERY_KIND)) as shelf:
         about = shelf.about
         assert (about.title, about.pages, about.page_kind, about.tables) == ("The manual", 2, "page", 1)
         assert about.tags == ("setup",)
@@ -40,7 +41,7 @@ def test_what_is_known_without_reading() -> None:
 
 
 def test_a_document_without_pages_is_dealt_into_some() -> None:
-    with PackedDocument.of(pack(BOOK)) as shelf:
+    with PackedDocument.of(chunk_and_pack(BOOK)) as shelf:
         assert shelf.about.page_kind == "estimated"
         assert shelf.about.pages > 3
         read: list[Block] = []
@@ -53,7 +54,7 @@ def test_a_document_without_pages_is_dealt_into_some() -> None:
 
 
 def test_a_search_finds_words_and_headings_and_takes_no_syntax() -> None:
-    with PackedDocument.of(pack(BOOK)) as shelf:
+    with PackedDocument.of(chunk_and_pack(BOOK)) as shelf:
         chunk, around, score = shelf.search("chapter 3 owls", 5)[0]
         assert chunk.section == "chapter-3"
         assert "owls" in around
@@ -65,7 +66,7 @@ def test_a_search_finds_words_and_headings_and_takes_no_syntax() -> None:
 def test_sections_and_chunks_keep_their_anchors() -> None:
     upper: list[Block] = [Heading("A", 1, anchor="top"), Paragraph("Owls. " * 50)]
     lower: list[Block] = [Heading("B", 2, anchor="sub"), Paragraph("Hares.")]
-    with PackedDocument.of(pack(Document("Book", (*upper, *lower)))) as shelf:
+    with PackedDocument.of(chunk_and_pack(Document("Book", (*upper, *lower)))) as shelf:
         assert [section.anchors for section in shelf.sections()] == [("top",), ("top", "sub")]
         (chunk, _, _), *_ = shelf.search("hares", 1)
         assert (chunk.anchors, chunk.anchor) == (("top", "sub"), "sub")
@@ -85,7 +86,7 @@ def test_a_document_that_was_cut_up_before_keeps_its_pieces() -> None:
 
 
 def test_a_window_stays_within_the_document() -> None:
-    with PackedDocument.of(pack(BOOK)) as shelf:
+    with PackedDocument.of(chunk_and_pack(BOOK)) as shelf:
         first = shelf.window("c1", 5, 1)
         assert first is not None
         assert [chunk.id for chunk in first] == ["c1", "c2"]

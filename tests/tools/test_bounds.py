@@ -19,8 +19,9 @@ from refdesk.calls import LOCAL, WINDOW_METHOD, Call, TenantId
 from refdesk.config import Config
 from refdesk.documents.chunking import chunks
 from refdesk.documents.conversion_store import Bounds, Store
+from refdesk.documents.jobs import chunk_and_pack
 from refdesk.documents.model import Document, Paragraph
-from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, InvalidPackedDocument, PackedDocument, pack
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, InvalidPackedDocument, PackedDocument
 from refdesk.tools.budget import Blocklist, TextBlocked
 from tests.tools.asking import ask
 
@@ -136,7 +137,7 @@ async def test_tokens_are_counted_for_calls_at_the_same_time_too(settings: Calla
 def test_an_export_does_not_outlive_its_document(tmp_path: Path) -> None:
     store, tenant = Store(tmp_path, Bounds(seconds=100_000)), TenantId("t")
     handle = store.handle(tenant, "digest")
-    for form, data in (("sqlite", pack(Document("t", (Paragraph("x"),)))), ("markdown", b"x")):
+    for form, data in (("sqlite", chunk_and_pack(Document("t", (Paragraph("x"),)))), ("markdown", b"x")):
         with store.writing() as file:
             file.write(data)
             file.flush()

@@ -1,6 +1,6 @@
-"""Jobs of the conversion workers: convert a file to a packed document, or export one.
+"""Jobs of the conversion workers: convert, chunk and pack a file, or export a packed document.
 
-Runs in the worker process, with two open files and plain values.
+Runs in the worker process, with two open files and plain values. `ingest.ingest_pipeline` describes the whole pipeline.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from refdesk.documents.chunking import chunks
 from refdesk.documents.convert import PageRange, SourceFile, convert_source, detect_format
 from refdesk.documents.convert.formats import describe_wrong_format
 from refdesk.documents.convert.source import Progress
 from refdesk.documents.model import Document
-from refdesk.documents.packed_document import PackedDocument, pack
+from refdesk.documents.packed_document import PackedDocument, pack, paginate
 from refdesk.errors import CannotConvert
 
 READ_SIZE = 1 << 20
@@ -27,10 +28,16 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
 
 
 def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
-    """Convert a file to a packed document."""
+    """Convert, chunk and pack a file."""
     document, format = _convert_source(job, source, progress)
-    _write(output, pack(document, format, size=os.fstat(source).st_size))
+    _write(output, chunk_and_pack(document, format, size=os.fstat(source).st_size))
     return {}
+
+
+def chunk_and_pack(document: Document, format: str = "", *, size: int = 0) -> bytes:
+    """Chunk a converted document and return it packed."""
+    blocks = paginate(document)
+    return pack(document, chunks(blocks), format=format, size=size, blocks=blocks)
 
 
 def _convert_and_export(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:

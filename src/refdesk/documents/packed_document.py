@@ -18,7 +18,6 @@ from typing import Any, Literal, Self
 
 import orjson
 
-from refdesk.documents.chunking import chunks
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import (
     Block,
@@ -104,14 +103,21 @@ class PackedInfo:
         return "page" if self.page_kind == "estimated" else self.page_kind
 
 
-def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = None, *, size: int = 0) -> bytes:
-    """Serialize a document as a SQLite database.
+def pack(
+    document: Document,
+    pieces: Sequence[Chunk],
+    *,
+    format: str = "",
+    size: int = 0,
+    blocks: Sequence[Block] | None = None,
+) -> bytes:
+    """Serialize a document and its chunks as a SQLite database.
 
-    `pieces` are its chunks if it is chunked already, `size` is that of the source file.
+    `size` is that of the source file; `blocks` are the result of `paginate`, if it was called already.
     """
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(_create_empty_database())
-        _fill(database, document, format, pieces, size)
+        _fill(database, document, paginate(document) if blocks is None else blocks, pieces, format, size)
         database.commit()
         return database.serialize()
 
@@ -126,9 +132,13 @@ def _create_empty_database() -> bytes:
 
 
 def _fill(
-    database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None, size: int
+    database: sqlite3.Connection,
+    document: Document,
+    paged: Sequence[Block],
+    pieces: Sequence[Chunk],
+    format: str,
+    size: int,
 ) -> None:
-    paged = document.blocks if document.pages else tuple(_assign_pages(document.blocks))
     pages = list(_iter_page_numbers(paged))
     database.executemany(
         "INSERT INTO blocks VALUES (?, ?, ?)",
@@ -139,7 +149,6 @@ def _fill(
         "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (_encode_section(n, section, pages[section.start]) for n, section in enumerate(found)),
     )
-    pieces = chunks(paged) if pieces is None else pieces
     database.executemany(
         "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (_encode_chunk(n, chunk) for n, chunk in enumerate(pieces, 1)),
@@ -152,14 +161,19 @@ def _fill(
     database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
 
 
-def _assign_pages(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Assign estimated pages by length, so that documents of formats without pages can be read in parts."""
+def paginate(document: Document) -> Sequence[Block]:
+    """Return the blocks with their pages, estimated by length for formats without pages, so that they can be read in
+    parts."""
+    if document.pages:
+        return document.blocks
+    paged: list[Block] = []
     page, filled = 1, 0
-    for block in blocks:
+    for block in document.blocks:
         if filled >= ESTIMATED_PAGE:
             page, filled = page + 1, 0
         filled += _estimate_length(block)
-        yield replace(block, place=Place(page))
+        paged.append(replace(block, place=Place(page)))
+    return paged
 
 
 def _estimate_length(block: Block) -> int:
