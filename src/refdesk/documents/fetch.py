@@ -14,13 +14,15 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from email.message import Message
 from http import HTTPStatus
 from typing import IO
 
+import aiohttp
 import anyio
 import anyio.to_thread
-import httpcore2
-import httpx2
+from httpx2 import create_ssl_context
+from yarl import URL
 
 from refdesk.documents.file_names import choose_download_name
 from refdesk.documents.http_responses import (
@@ -37,7 +39,7 @@ from refdesk.documents.http_responses import (
     translate_http_errors,
 )
 from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
-from refdesk.documents.ssrf import AddressPolicy, CheckedBackend, Network, Resolver, parse_url, resolve
+from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Network, Resolver, parse_url, resolve
 from refdesk.errors import CannotFetch, CannotReach
 from refdesk.version import __version__
 
@@ -50,6 +52,12 @@ Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 MAX_CONNECTIONS = 32
 """Concurrent downloads; others queue within their own deadline."""
+
+CONNECT_SECONDS = 10.0
+"""Connect timeout per address, TLS included, which leaves time for the host's other addresses."""
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Longest header. Some sites have content security policies of more than 8 KB."""
 
 KEEP_ALIVE_SECONDS = 15.0
 """Long enough for a page after its robots.txt and redirects."""
@@ -106,13 +114,13 @@ class Fetcher:
         rules: FetchRules,
         *,
         resolver: Resolver = resolve,
-        trust: Callable[[], ssl.SSLContext] = httpx2.create_ssl_context,
+        trust: Callable[[], ssl.SSLContext] = create_ssl_context,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rules = rules
-        self._backend = CheckedBackend(AddressPolicy(rules.allow, rules.ports), resolver)
+        self._resolver = CheckedResolver(AddressPolicy(rules.allow, rules.ports), resolver)
         self._trust = trust
-        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._session: aiohttp.ClientSession | None = None
         self._opening = anyio.Lock()
         self._robots_cache = RobotsCache(now)
 
@@ -137,16 +145,16 @@ class Fetcher:
 
     async def aclose(self) -> None:
         """Close the connection pool."""
-        if self._pool is not None:
-            await self._pool.aclose()
+        if self._session is not None:
+            await self._session.close()
 
     @asynccontextmanager
     async def _follow(
         self,
-        url: httpx2.URL,
+        url: URL,
         headers: Mapping[str, str],
-        permit: Callable[[httpx2.URL], Awaitable[None]],
-    ) -> AsyncIterator[httpx2.Response]:
+        permit: Callable[[URL], Awaitable[None]],
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Follow redirects, each permitted by `permit`, and yield the final response."""
         for _ in range(self._rules.max_redirects + 1):
             await permit(url)
@@ -161,33 +169,42 @@ class Fetcher:
         )
 
     @asynccontextmanager
-    async def _get(self, url: httpx2.URL, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
-        request = httpx2.Request("GET", url, headers={**HEADERS, **headers})
-        target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        pool = await self._get_pool()
+    async def _get(self, url: URL, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
+        session = await self._get_session()
         with translate_http_errors(url):
-            answer = await pool.handle_async_request(httpcore2.Request("GET", target, headers=request.headers.raw))
-            body = _Body(answer)
+            response = await session.get(url, headers=headers, allow_redirects=False)
             try:
-                yield httpx2.Response(answer.status, headers=answer.headers, stream=body, request=request)
+                yield response
             finally:
-                with anyio.CancelScope(shield=True):
-                    await body.aclose()
+                # The connection is used again only if the body was read to its end.
+                response.close()
 
-    async def _get_pool(self) -> httpcore2.AsyncConnectionPool:
-        """Return the connection pool, opened on first use since loading certificates takes a while."""
+    async def _get_session(self) -> aiohttp.ClientSession:
+        """Return the session, opened on first use since loading certificates takes a while."""
         async with self._opening:
-            if self._pool is None:
-                self._pool = httpcore2.AsyncConnectionPool(
-                    ssl_context=await anyio.to_thread.run_sync(self._trust),
-                    max_connections=MAX_CONNECTIONS,
-                    keepalive_expiry=KEEP_ALIVE_SECONDS,
-                    network_backend=self._backend,
+            if self._session is None:
+                connector = aiohttp.TCPConnector(
+                    ssl=await anyio.to_thread.run_sync(self._trust),
+                    limit=MAX_CONNECTIONS,
+                    keepalive_timeout=KEEP_ALIVE_SECONDS,
+                    use_dns_cache=False,
+                    resolver=self._resolver,
+                    socket_factory=self._resolver.create_socket,
+                    happy_eyeballs_delay=None,
                 )
-            return self._pool
+                self._session = aiohttp.ClientSession(
+                    connector=connector,
+                    headers=HEADERS,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                    auto_decompress=False,
+                    max_line_size=MAX_HEADER_BYTES,
+                    max_field_size=MAX_HEADER_BYTES,
+                )
+            return self._session
 
-    async def _receive(self, response: httpx2.Response, conditional: bool, progress: Progress | None) -> Fetched:
-        not_modified = conditional and response.status_code == HTTPStatus.NOT_MODIFIED
+    async def _receive(self, response: aiohttp.ClientResponse, conditional: bool, progress: Progress | None) -> Fetched:
+        not_modified = conditional and response.status == HTTPStatus.NOT_MODIFIED
         if not not_modified:
             check_response(response, self._rules.max_bytes)
         with anyio.CancelScope(shield=True):
@@ -199,7 +216,7 @@ class Fetcher:
             raise
         return _build_result(response, file, size, not_modified)
 
-    async def _save(self, response: httpx2.Response, file: IO[bytes], progress: Progress | None) -> int:
+    async def _save(self, response: aiohttp.ClientResponse, file: IO[bytes], progress: Progress | None) -> int:
         size = 0
         total = get_declared_size(response)
         async with aclosing(iter_blocks(response, self._rules.max_bytes)) as blocks:
@@ -211,17 +228,17 @@ class Fetcher:
         file.seek(0)
         return size
 
-    async def _check_robots(self, url: httpx2.URL) -> None:
+    async def _check_robots(self, url: URL) -> None:
         if not self._rules.respect_robots:
             return
-        robots = await self._get_robots(url.copy_with(raw_path=b"/robots.txt"))
-        if not robots.allow(url.raw_path.decode("ascii")):
+        robots = await self._get_robots(url.origin() / "robots.txt")
+        if not robots.allow(url.raw_path_qs):
             raise CannotFetch(
                 f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
                 "Open it yourself and pass it on as a file."
             )
 
-    async def _get_robots(self, url: httpx2.URL) -> Robots:
+    async def _get_robots(self, url: URL) -> Robots:
         robots = self._robots_cache.get(str(url))
         if robots is None:
             async with self._follow(url, {}, _permit_all) as response:
@@ -260,20 +277,6 @@ class RobotsCache:
             self._entries.popitem(last=False)
 
 
-class _Body(httpx2.AsyncByteStream):
-    """Adapter from an httpcore response body to an httpx stream."""
-
-    def __init__(self, answer: httpcore2.Response) -> None:
-        self._answer = answer
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._answer.aiter_stream():
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._answer.aclose()
-
-
 def _build_conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
     """Build the headers of a conditional request."""
     given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
@@ -284,13 +287,13 @@ def _build_conditional_headers(etag: str | None, last_modified: str | None) -> d
     }
 
 
-async def _permit_all(url: httpx2.URL) -> None:
+async def _permit_all(url: URL) -> None:
     """Permit fetching robots.txt without asking robots.txt."""
 
 
-async def _read_robots(response: httpx2.Response) -> Robots:
+async def _read_robots(response: aiohttp.ClientResponse) -> Robots:
     """Parse a robots.txt response as RFC 9309 says: if missing, allow all; on a server error, allow nothing for now."""
-    status = response.status_code
+    status = response.status
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
         patience = parse_retry_after(response)
         raise CannotFetch(
@@ -298,10 +301,10 @@ async def _read_robots(response: httpx2.Response) -> Robots:
             f"{suggest_action(status, patience)}",
             retry_after=patience,
         )
-    if status != HTTPStatus.OK or not can_decode(parse_content_codings(response)):
+    if status != HTTPStatus.OK or not can_decode(codings := parse_content_codings(response.headers)):
         return Robots()
     text = bytearray()
-    async with aclosing(iter_decoded(response)) as pieces:
+    async with aclosing(iter_decoded(response.content.iter_any(), codings)) as pieces:
         async for piece in pieces:
             text += piece
             if len(text) > MAX_ROBOTS_BYTES:
@@ -310,12 +313,14 @@ async def _read_robots(response: httpx2.Response) -> Robots:
     return parse_robots(text.decode("utf-8", errors="replace"))
 
 
-def _build_result(response: httpx2.Response, file: IO[bytes], size: int, not_modified: bool) -> Fetched:
+def _build_result(response: aiohttp.ClientResponse, file: IO[bytes], size: int, not_modified: bool) -> Fetched:
     headers = response.headers
+    content_type = Message()
+    content_type["content-type"] = headers.get("content-type", "")
     return Fetched(
         url=str(response.url),
         content_type=re.split("[;,]", headers.get("content-type", ""))[0].strip().lower(),
-        charset=response.charset_encoding,
+        charset=content_type.get_content_charset(),
         file=file,
         size=size,
         file_name=choose_download_name(headers.get("content-disposition", ""), response.url.path),

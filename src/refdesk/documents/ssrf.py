@@ -1,22 +1,23 @@
 """SSRF protection: which addresses downloads may connect to.
 
 A name is resolved once, every address in the answer is checked, and the connection goes to one of exactly those. No
-second lookup can return something else.
+second lookup can return something else. Each address is checked again when its socket is created, which also covers
+URLs that name an address.
 """
 
 from __future__ import annotations
 
 import socket
-import ssl
+import string
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
+from urllib.parse import quote, urlsplit
 
-import anyio
 import anyio.to_thread
-import httpcore2
-import httpx2
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
 from refdesk.errors import CannotFetch, CannotReach
 
@@ -31,9 +32,6 @@ MAX_URL_CHARACTERS = 8000
 
 MAX_HOST_CHARACTERS = 253
 """Longest DNS name."""
-
-CONNECT_SECONDS = 5.0
-"""Connect timeout per address, which leaves time for the host's other addresses."""
 
 MAX_ADDRESSES_TRIED = 4
 """All addresses are checked; this many are tried."""
@@ -140,108 +138,82 @@ def _format_sockaddr(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tup
     return f"{host}%{scope}" if scope and "%" not in host else host
 
 
-class CheckedBackend(httpcore2.AsyncNetworkBackend):
-    """Network backend that resolves a name once and connects only to addresses its policy allows."""
+@dataclass(frozen=True, slots=True)
+class CheckedResolver(AbstractResolver):
+    """Resolver that only returns addresses if its policy allows all addresses of the host."""
 
-    def __init__(self, policy: AddressPolicy, resolver: Resolver) -> None:
-        self._policy = policy
-        self._resolve = resolver
-        self._network = httpcore2.AnyIOBackend()
+    policy: AddressPolicy
+    look_up: Resolver
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the signature is the library's
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        addresses = await self._resolve_addresses(host, port)
-        self._policy.check(host, port, addresses)
-        *others, last = addresses[:MAX_ADDRESSES_TRIED]
-        for address in others:
-            try:
-                return await self._connect(address, port)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                continue
-        return await self._connect(last, port)
-
-    async def _connect(self, address: Address, port: int) -> httpcore2.AsyncNetworkStream:
-        return _TlsSafeStream(await self._network.connect_tcp(str(address), port, timeout=CONNECT_SECONDS))
-
-    async def _resolve_addresses(self, host: str, port: int) -> Sequence[Address]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
         try:
-            texts = await self._resolve(host, port)
+            texts = await self.look_up(host, port)
         except socket.gaierror as error:
             if error.errno == socket.EAI_AGAIN:
                 raise CannotReach(f"The name server did not answer for {host}. Try again later.") from error
             raise make_no_address_error(host) from error
         except (OSError, UnicodeError) as error:  # UnicodeError: not a valid name
             raise make_no_address_error(host) from error
-        return list(dict.fromkeys(ip_address(text) for text in texts))
+        addresses = list(dict.fromkeys(ip_address(text) for text in texts))
+        self.policy.check(host, port, addresses)
+        return [
+            ResolveResult(hostname=host, host=str(address), port=port, family=family, proto=0, flags=0)
+            for address in addresses[:MAX_ADDRESSES_TRIED]
+        ]
+
+    def create_socket(self, address_info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+        """Create the socket for a connection, once more checking the address it will connect to."""
+        family, kind, protocol, _, (host, port, *_) = address_info
+        self.policy.check(host, port, [ip_address(host)])
+        return socket.socket(family, kind, protocol)
+
+    async def close(self) -> None:
+        """Do nothing: there are no resources."""
 
 
-class _TlsSafeStream(httpcore2.AsyncNetworkStream):
-    """Stream that is closed if a deadline cancels the TLS handshake; the library's own would leak."""
+def parse_url(text: str) -> URL:
+    """Parse a plain http(s) URL without its fragment; anything ambiguous between parsers is rejected.
 
-    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
-        self._stream = stream
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the signature is the library's
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            return await self._stream.start_tls(ssl_context, server_hostname, timeout)
-        except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self._stream.aclose()
-            raise
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        return await self._stream.read(max_bytes, timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
-def parse_url(text: str) -> httpx2.URL:
-    """Parse a plain http(s) URL without its fragment; anything ambiguous between parsers is rejected."""
+    Path and query are sent as they are, except for dot segments and characters that need percent-encoding.
+    """
     if len(text) > MAX_URL_CHARACTERS:
         raise CannotFetch(f"The URL is longer than {MAX_URL_CHARACTERS} characters. Give a shorter one.")
+    shown = repr(text.rpartition("@")[2][:200])
     if not text.isprintable() or " " in text or "\\" in text:
-        raise CannotFetch(
-            f"The URL {_format_url(text)} has spaces, backslashes or control characters in it. Percent-encode them."
-        )
+        raise CannotFetch(f"The URL {shown} has spaces, backslashes or control characters in it. Percent-encode them.")
     try:
-        url = httpx2.URL(text).copy_with(fragment=None)
-    except (httpx2.InvalidURL, ValueError) as error:
-        raise CannotFetch(
-            f"{_format_url(text)} is not a valid URL. Give one such as https://example.com/guide."
-        ) from error
-    _check_url_parts(url, text)
-    return url
+        parts = urlsplit(text)
+        port = parts.netloc.rpartition(":")[2]
+        if parts.scheme not in ("http", "https"):
+            raise CannotFetch(f"{shown} is not an http or https URL; other kinds are not fetched.")
+        if "@" in parts.netloc:
+            raise CannotFetch("The URL contains a user name or password, which are not sent. Remove the part before @.")
+        if not parts.hostname or len(parts.hostname) > MAX_HOST_CHARACTERS:
+            raise CannotFetch(f"{shown} has no valid host. Check the URL.")
+        if port.isdecimal() and not 0 < int(port) < 65536:
+            raise CannotFetch(f"{shown} has a port outside 1 to 65535. Check the URL.")
+        site = URL(f"{parts.scheme}://{parts.netloc}/")
+        if not site.raw_host or len(site.raw_host) > MAX_HOST_CHARACTERS:
+            raise CannotFetch(f"{shown} has no valid host. Check the URL.")
+    except ValueError as error:
+        raise CannotFetch(f"{shown} is not a valid URL. Give one such as https://example.com/guide.") from error
+    path, query = _remove_dot_segments(_quote(parts.path)), _quote(parts.query)
+    return URL(str(site).removesuffix("/") + path + (f"?{query}" if query else ""), encoded=True)
 
 
-def _check_url_parts(url: httpx2.URL, text: str) -> None:
-    if url.scheme not in ("http", "https"):
-        raise CannotFetch(f"{_format_url(text)} is not an http or https URL; other kinds are not fetched.")
-    if url.userinfo or "@" in url.netloc.decode("ascii"):
-        raise CannotFetch("The URL carries a user name or password, which are not sent. Remove what is before the @.")
-    if not url.host or len(url.raw_host) > MAX_HOST_CHARACTERS:
-        raise CannotFetch(f"{_format_url(text)} names no host that could exist. Check the URL.")
-    if url.port is not None and not 0 < url.port < 65536:
-        raise CannotFetch(f"{_format_url(text)} has a port outside 1 to 65535. Check the URL.")
+def _quote(text: str) -> str:
+    return quote(text, safe=string.ascii_letters + string.digits + string.punctuation)
 
 
-def _format_url(text: str) -> str:
-    """Quote and shorten a URL for a message, without credentials."""
-    return repr(text.rpartition("@")[2][:200])
+def _remove_dot_segments(path: str) -> str:
+    """Resolve `.` and `..` as RFC 3986 says, so that the path that robots.txt allows is the one the server uses."""
+    resolved: list[str] = []
+    *folders, last = path.removeprefix("/").split("/")
+    for segment in (*folders, *((last, "") if last in (".", "..") else (last,))):
+        if segment == "..":
+            del resolved[-1:]
+        elif segment != ".":
+            resolved.append(segment)
+    return "/" + "/".join(resolved)

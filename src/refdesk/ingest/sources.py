@@ -158,7 +158,7 @@ def is_url(text: str) -> bool:
 def build_url_source(url: str) -> UrlSource:
     """Return a URL source; raise CannotFetch if the URL can never be fetched."""
     # A percent sign in the host, which a stray bracket is escaped to, is never valid.
-    if "%" in parse_url(url).host:
+    if "%" in (parse_url(url).raw_host or ""):
         raise CannotFetch(f"{shorten(url)!r} is not a valid URL. Give one such as https://example.com/guide.")
     return UrlSource(url)
 
