@@ -14,7 +14,7 @@ import subprocess
 import sys
 from threading import Timer
 
-READY = re.compile(rb'"event":"ready"|; Ctrl-C ends it')
+READY = re.compile(rb'"event":"ready"|; press Ctrl-C to stop')
 """What `refdesk serve` and `refdesk add --watch` say on standard error, the latter when the folder is in."""
 
 SECONDS = 60.0

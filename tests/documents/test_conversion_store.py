@@ -130,7 +130,7 @@ def test_trouble_with_the_disk_is_told_as_such(tmp_path: Path, in_the_way: str) 
         (folder,) = (path for path in (tmp_path / "converted").iterdir() if path.is_dir())
         shutil.rmtree(folder)
         folder.write_text("a file where the tenant's folder should be")
-    with pytest.raises(StorageError, match="cannot keep documents in its data folder"):
+    with pytest.raises(StorageError, match="can't be stored in the data folder"):
         put(store, 2)
 
 

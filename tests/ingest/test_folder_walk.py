@@ -148,7 +148,7 @@ def test_a_folder_that_may_not_be_read_is_told_and_the_walk_goes_on(tmp_path: Pa
     (tmp_path / "closed").chmod(0)
     try:
         assert find_files(tmp_path) == ["open/b.md"]
-        assert find_skipped(tmp_path) == [SkippedPath("closed", "The folder cannot be read: Permission denied.")]
+        assert find_skipped(tmp_path) == [SkippedPath("closed", "The folder can't be read: Permission denied.")]
     finally:
         (tmp_path / "closed").chmod(0o700)
 
@@ -178,5 +178,5 @@ def test_no_more_files_than_agreed_are_found_and_it_is_told(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["missing", "file.md"])
 def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
     write(tmp_path, "file.md")
-    with pytest.raises(CannotOpen, match="no folder"):
+    with pytest.raises(CannotOpen, match="isn't a readable folder"):
         list(walk(tmp_path / name, max_files=1))

@@ -56,9 +56,7 @@ def add(arguments: SimpleNamespace) -> int:
     except KeyboardInterrupt:
         if arguments.watch:
             return 0
-        print_message(
-            "stopped waiting; nothing that was taken on is lost, and a server or the next refdesk add goes on with it"
-        )
+        print_message("stopped waiting; queued documents are indexed by a running server or the next refdesk add")
         return ExitCode.INTERRUPTED
 
 
@@ -91,9 +89,7 @@ async def _add(
             folders = [source for source in sources if isinstance(source, Folder)]
             await asyncio.gather(*(_watch(ingester, folder, arguments.json) for folder in folders))
         elif arguments.no_wait and (outcome.new or outcome.changed):
-            print_message(
-                "it is brought in by the server, or by the next refdesk add; see refdesk documents --status pending"
-            )
+            print_message("queued for a running server or the next refdesk add; see refdesk documents --status pending")
     return 1 if outcome.failed else 0
 
 
@@ -114,7 +110,7 @@ def _show_progress(statuses: Sequence[DocumentStatus]) -> None:
 
 async def _watch(ingester: Ingester, folder: Folder, as_json: bool) -> None:
     if not as_json:
-        print_message(f"watching {folder.path}; Ctrl-C ends it")
+        print_message(f"watching {folder.path}; press Ctrl-C to stop")
     events = changes(folder.path, settle_seconds=SETTLE_SECONDS, max_files=MAX_FILES, ignore=folder.ignore)
     async for _ in events:
         outcome = await ingester.sync_folder(folder)

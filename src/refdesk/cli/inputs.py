@@ -22,10 +22,10 @@ def open_file(path: Path) -> Iterator[File]:
         # Don't block on a pipe without a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
+        raise CannotOpen(f"{path} can't be opened: {error.strerror or error}.") from None
     try:
         if not path.is_file():
-            raise CannotOpen(f"{path} is no file.")
+            raise CannotOpen(f"{path} isn't a file.")
         yield File(fd, clean_name(path.name) or "document", os.fstat(fd).st_size)
     finally:
         os.close(fd)

@@ -24,7 +24,7 @@ def recipes(arguments: SimpleNamespace) -> int:
         print(json.dumps([_to_dict(recipe) for recipe in found], indent=2, ensure_ascii=False))
         return ExitCode.OK
     print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(item.name, item.package or "-", item.title) for item in found])
-    print("`refdesk add NAME` brings one in, and brings it up to date when it is there.")
+    print("`refdesk add NAME` adds or updates a documentation set.")
     return ExitCode.OK
 
 

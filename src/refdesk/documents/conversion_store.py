@@ -193,7 +193,7 @@ def _translate_disk_errors() -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise StorageError(f"The desk cannot keep documents in its data folder: {reason}", retry_after=60) from error
+        raise StorageError(f"Documents can't be stored in the data folder: {reason}", retry_after=60) from error
 
 
 def _list_files(folder: Path) -> Iterator[tuple[Path, float, int]]:

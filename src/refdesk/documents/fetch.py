@@ -139,8 +139,8 @@ class Fetcher:
             async with self._follow(start, conditions, self._check_robots) as response:
                 return await self._receive(response, bool(conditions), progress)
         raise CannotReach(
-            f"{start} took longer than {self._rules.seconds:g} seconds, so it was given up. "
-            "Try again later, or download it by other means and pass it on as a file."
+            f"{start} took longer than {self._rules.seconds:g} seconds. "
+            "Try again later, or download it yourself and add it as a file."
         )
 
     async def aclose(self) -> None:
@@ -235,7 +235,7 @@ class Fetcher:
         if not robots.allow(url.raw_path_qs):
             raise CannotFetch(
                 f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
-                "Open it yourself and pass it on as a file."
+                "Download it yourself and add it as a file."
             )
 
     async def _get_robots(self, url: URL) -> Robots:

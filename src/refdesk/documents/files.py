@@ -81,7 +81,7 @@ class Roots:
     def open(self, path: str) -> OpenedFile:
         """Open a file by its path, absolute or relative to a root, or by its `file:` URI."""
         if not self._roots:
-            raise CannotOpen("No folder is open to this desk, so no file can be named. The operator can open one.")
+            raise CannotOpen("No folder is open to tools. Ask the operator to open one.")
         wanted = _parse_path(path)
         failures: list[_LookupFailure] = []
         for root in self._roots:
@@ -108,7 +108,7 @@ class Roots:
         folders = ", ".join(str(root.folder) for root in self._roots)
         hints = [failure.nearest for failure in failures if failure.nearest]
         hint = f" Did you mean {hints[0]!r}?" if hints else " Check the path."
-        return f"There is no file {_format_path(path)} under the folders open to this desk: {folders}.{hint}"
+        return f"There is no file {_format_path(path)} in the folders that are open to tools: {folders}.{hint}"
 
 
 class _LookupFailure(Exception):
@@ -242,7 +242,7 @@ def _translate_os_errors() -> Iterator[None]:
     try:
         yield
     except PermissionError:
-        raise _LookupFailure("may not be read by this desk") from None
+        raise _LookupFailure("can't be read: permission denied") from None
     except UnicodeError:  # not a valid file name
         raise _LookupFailure from None
     except OSError as error:
@@ -257,7 +257,7 @@ def _parse_path(path: str) -> str:
         raise CannotOpen(f"The path is longer than {MAX_PATH_CHARACTERS} characters. Name a file by its path.")
     plain = _parse_file_uri(path) if path[:5].lower() == "file:" else path
     if not plain.strip("/. ") or "\0" in plain:
-        raise CannotOpen(f"{_format_path(path)} names no file. Give a path under one of the folders open to this desk.")
+        raise CannotOpen(f"{_format_path(path)} isn't a file path. Give a path in a folder that is open to tools.")
     return plain
 
 

@@ -63,7 +63,7 @@ main(given)
 """
 """Start-up code of a worker: an isolated interpreter with the server's module path."""
 
-TRY_ANOTHER_FORMAT = "Try it in another format, or save it anew and try again."
+TRY_ANOTHER_FORMAT = "Try it in another format, or save it again and retry."
 SPLIT_FILE = "Split it into smaller files and convert those."
 NOT_STARTED = "The converter could not be started. Try again; if it stays so, the server's log says why."
 OUT_OF_MEMORY = f"This file needs more memory to convert than is allowed. {SPLIT_FILE}"
@@ -370,7 +370,7 @@ class _Worker:
             case {"kind": "out_of_memory"}:
                 raise CannotConvert(OUT_OF_MEMORY)
             case {"kind": "no_room"}:
-                raise StorageError("There is no room left on the disk for what this file converts to", retry_after=60)
+                raise StorageError("The disk is too full for the converted file", retry_after=60)
             case {"kind": "too_large"}:
                 raise CannotConvert(TOO_LARGE)
             case {"kind": "failed", "error": str() as error, "trace": str() as trace} if error.isidentifier():

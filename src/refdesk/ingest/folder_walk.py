@@ -72,7 +72,7 @@ def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterato
             found += 1
         if found > max_files:
             yield SkippedPath(
-                ".", f"It holds more than {max_files:,} documents; the rest was left out: add parts of it."
+                ".", f"It has more than {max_files:,} documents, and the rest was skipped. Add its subfolders."
             )
             return
         yield item
@@ -99,9 +99,9 @@ class _FolderWalk:
     def _report_unreadable(self, names: Sequence[str], error: OSError) -> Iterator[SkippedPath]:
         """Report a folder that can't be listed, unless it was deleted meanwhile."""
         if not names:
-            raise CannotOpen(f"{self._folder} is no folder that can be read: {error.strerror or error}.") from error
+            raise CannotOpen(f"{self._folder} isn't a readable folder: {error.strerror or error}.") from error
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            yield SkippedPath(_format_path(names), f"The folder cannot be read: {error.strerror or error}.")
+            yield SkippedPath(_format_path(names), f"The folder can't be read: {error.strerror or error}.")
 
     def _list_entries(self, names: Sequence[str]) -> list[os.DirEntry[str]]:
         with os.scandir(os.path.join(self._folder, *names)) as entries:
@@ -139,7 +139,7 @@ class _FolderWalk:
         except FileNotFoundError:
             return  # Deleted meanwhile, or a broken link.
         except OSError as error:
-            yield SkippedPath(relative, f"The file cannot be looked at: {error.strerror or error}.")
+            yield SkippedPath(relative, f"The file can't be inspected: {error.strerror or error}.")
             return
         if status is not None and stat.S_ISREG(status.st_mode):
             yield FoundFile(Path(entry.path), relative, status.st_size, status.st_mtime_ns, status.st_ino)
@@ -170,14 +170,14 @@ def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tu
             try:
                 lines += _read_lines(entry)
             except OSError as error:
-                reason = f"Its rules were not heeded: {error.strerror or error}."
+                reason = f"Its rules were ignored: {error.strerror or error}."
                 problems.append(SkippedPath(_format_path([*names, entry.name]), reason))
     return parse_rules(lines, len(names)), problems
 
 
 def _read_lines(entry: os.DirEntry[str]) -> list[str]:
     if entry.stat().st_size > MAX_IGNORE_FILE:
-        raise OSError("it is too long for a list of rules")
+        raise OSError("it is too long")
     # Names that aren't UTF-8 match the spelling of a directory listing.
     with open(entry.path, encoding="utf-8-sig", errors="surrogateescape") as file:
         return file.read(MAX_IGNORE_FILE).split("\n")

@@ -63,7 +63,7 @@ async def changes(
 
     reported = await take_snapshot()
     if reported.digest is None:
-        raise CannotOpen(f"{folder} is no folder that can be read.")
+        raise CannotOpen(f"{folder} isn't a readable folder.")
     yield
     current = reported
     while True:

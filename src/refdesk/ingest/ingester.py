@@ -165,7 +165,7 @@ class Ingester:
             if first == origin:
                 unique.append(document)
             else:
-                cause = f"It would take the place of {first}; bring it into another collection."
+                cause = f"It has the same name as {first}. Add it to another collection."
                 clashes.append(SourceFailure(origin, cause))
         return unique, clashes
 

@@ -110,7 +110,7 @@ class JsonLinesFile:
                     if line.strip():
                         yield self._parse_line(line, f"{self.path}, line {number}", collection, defaults)
         except OSError as error:
-            yield SourceFailure(str(self.path), f"It cannot be read: {error.strerror or error}.")
+            yield SourceFailure(str(self.path), f"It can't be read: {error.strerror or error}.")
 
     def _parse_line(
         self, line: bytes, origin: str, collection: str, defaults: DocumentDefaults
@@ -118,9 +118,9 @@ class JsonLinesFile:
         try:
             row = json.loads(line)
         except ValueError as error:
-            return SourceFailure(origin, f"This is no JSON: {error}.")
+            return SourceFailure(origin, f"Invalid JSON: {error}.")
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            return SourceFailure(origin, 'This is no object with a "text".')
+            return SourceFailure(origin, 'Not an object with a "text".')
         name = str(row.pop("_id", row.pop("id", "")))
         text, title = row.pop("text"), str(row.pop("title", "") or "")
         more = row.pop("metadata", None)
@@ -198,18 +198,18 @@ def _resolve_documentation_set(source: str, notify: Callable[[str], None]) -> Re
     if source != name and recipe is None:
         nearest = nearest_name(name.lower(), recipes.names())
         hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(recipes.names())}"
-        return SourceFailure(source, f"There is no documentation set of this name; {hint}")
+        return SourceFailure(source, f"Unknown documentation set; {hint}")
     if recipe is None:
         return None
     if source == name and os.path.lexists(source):
-        notify(f"{source} is taken for the file or folder of that name; {RECIPE_PREFIX}{recipe.name} is {recipe.title}")
+        notify(f"adding the file or folder {source}; {RECIPE_PREFIX}{recipe.name} is {recipe.title}")
         return None
     return DocumentationSet(recipe.name)
 
 
 def _resolve_text(text: str, title: str | None, collection: str) -> ResolvedSource:
     if not text.strip():
-        return SourceFailure(STANDARD_INPUT, "There is no text on standard input.")
+        return SourceFailure(STANDARD_INPUT, "Standard input is empty.")
     return SingleDocument(TextSource(title or _derive_title(text), text), collection)
 
 
@@ -225,7 +225,7 @@ def _resolve_file(path: Path, collection: str | None) -> ResolvedSource:
         # Follows symbolic links, as reading the file will.
         path.stat()
     except OSError as error:
-        return SourceFailure(str(path), f"It cannot be opened: {error.strerror or error}.")
+        return SourceFailure(str(path), f"It can't be opened: {error.strerror or error}.")
     if not path.is_file():
         return SourceFailure(str(path), "It is neither a file nor a folder.")
     if path.suffix.lower() == ".jsonl":

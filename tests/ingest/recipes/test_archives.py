@@ -38,9 +38,9 @@ def test_the_folder_may_stand_at_the_top() -> None:
 
 @pytest.mark.parametrize("name", ["set/docs/../../../etc/passwd.html", "/etc/passwd.html", "set\\docs\\..\\x.html"])
 def test_a_name_that_leads_out_spoils_the_whole_archive(name: str) -> None:
-    with pytest.raises(CannotConvert, match="would lie outside"):
+    with pytest.raises(CannotConvert, match="leads outside"):
         pages(gzip.compress(tar_of({**FILES, name: "x"})))
-    with pytest.raises(CannotConvert, match="would lie outside"):
+    with pytest.raises(CannotConvert, match="leads outside"):
         pages(zip_of({**FILES, name: "x"}))
 
 
@@ -55,12 +55,12 @@ def test_links_in_an_archive_are_not_followed() -> None:
 @pytest.mark.parametrize("pack", PACKINGS)
 def test_what_unpacks_to_too_much_is_given_up_wherever_in_the_archive_it_is(pack: Callable[[bytes], bytes]) -> None:
     bomb = pack(tar_of({"set-1.0/elsewhere/zeroes": bytes(3_000_000), **FILES}))
-    with pytest.raises(CannotConvert, match="unpacks to more"):
+    with pytest.raises(CannotConvert, match="is too large"):
         pages(bomb, max_bytes=1_000_000)
 
 
 def test_a_zip_archive_that_claims_too_much_is_not_unpacked() -> None:
-    with pytest.raises(CannotConvert, match="unpacks to more"):
+    with pytest.raises(CannotConvert, match="is too large"):
         pages(zip_of({"docs/a.html": "0" * 2_000_000}), max_bytes=1_000_000)
 
 
@@ -74,5 +74,5 @@ def test_an_archive_of_countless_files_is_given_up() -> None:
 @pytest.mark.parametrize("pack", PACKINGS)
 def test_an_archive_that_is_cut_off_is_told(pack: Callable[[bytes], bytes]) -> None:
     whole = pack(tar_of({**FILES, "set-1.0/docs/noise.html": bytes(range(256)) * 4000}))
-    with pytest.raises(CannotConvert, match="broken or incomplete"):
+    with pytest.raises(CannotConvert, match="incomplete or broken"):
         pages(whole[: len(whole) // 2])

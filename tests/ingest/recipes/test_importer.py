@@ -176,7 +176,7 @@ async def test_another_version_than_the_one_asked_for_is_never_taken(site: Postg
 
 async def test_an_archive_that_says_it_is_of_another_version_is_refused(site: PostgresqlSite, library: Library) -> None:
     site.publish(manual(make_installed_pages("16.6")))
-    with pytest.raises(CannotConvert, match=r"holds 16\.6 where 17\.2 was wanted"):
+    with pytest.raises(CannotConvert, match=r"has 16\.6 instead of 17\.2"):
         await library.bring(site.recipe)
 
 
@@ -189,7 +189,7 @@ async def test_what_the_system_has_is_taken_when_the_site_is_away_and_it_is_said
     brought = await library.bring(site.recipe)
 
     assert (brought.version, len(brought.new)) == ("15", 3)
-    assert brought.note.startswith("What is installed on this machine was taken, because nothing could be fetched: ")
+    assert brought.note.startswith("The download failed, so the installed documentation was imported: ")
     assert "503" in brought.note
 
 
@@ -200,7 +200,7 @@ async def test_a_site_that_is_away_does_not_make_newer_pages_give_way_to_older_o
     await library.bring(site.recipe)
     install(library.system, "usr/share/doc/postgresql-doc-17/html", make_installed_pages("17.0"))
     site.web.pages["/versions.json"] = answer(status="503 Service Unavailable")
-    with pytest.raises(CannotFetch, match=r"What was fetched before, 17\.2, stays as it is"):
+    with pytest.raises(CannotFetch, match=r"The copy downloaded earlier, 17\.2, is unchanged"):
         await library.bring(site.recipe)
 
 
@@ -221,11 +221,11 @@ async def test_the_sources_are_taken_where_the_pages_have_no_archive_of_their_ow
 @pytest.mark.parametrize(
     ("spoil", "cause"),
     [
-        (lambda site: site.publish(manual(), checksum="0" * 64), "is not what its published checksum says"),
-        (lambda site: site.publish(manual()[:-200]), "broken or incomplete"),
-        (lambda site: site.publish(b"<html>Please log in"), "is no archive"),
-        (lambda site: site.publish(manual(folder="elsewhere")), "not one page"),
-        (lambda site: site.publish(manual({"../../../../../etc/cron.html": "x"})), "would lie outside"),
+        (lambda site: site.publish(manual(), checksum="0" * 64), "doesn't match its published checksum"),
+        (lambda site: site.publish(manual()[:-200]), "incomplete or broken"),
+        (lambda site: site.publish(b"<html>Please log in"), "isn't a zip archive"),
+        (lambda site: site.publish(manual(folder="elsewhere")), "no pages"),
+        (lambda site: site.publish(manual({"../../../../../etc/cron.html": "x"})), "leads outside"),
     ],
     ids=["checksum", "truncated", "no archive", "no pages", "traversal"],
 )
@@ -269,7 +269,7 @@ async def test_documentation_without_versions_has_one_collection_and_takes_no_ve
     web: Web, library: Library
 ) -> None:
     recipe = ubuntu_site(web)
-    with pytest.raises(CannotFetch, match="comes in one edition, without versions"):
+    with pytest.raises(CannotFetch, match="has no versions"):
         await library.bring(recipe, version="24.04")
 
     brought = await library.bring(recipe)
@@ -279,7 +279,7 @@ async def test_documentation_without_versions_has_one_collection_and_takes_no_ve
     assert hit["metadata"]["url"] == "https://documentation.ubuntu.com/server/how-to/backups/"
 
 
-@pytest.mark.parametrize(("asked", "hint"), [("17.2", "Did you mean 17?"), ("../../etc", "is no version of")])
+@pytest.mark.parametrize(("asked", "hint"), [("17.2", "Did you mean 17?"), ("../../etc", "isn't a version of")])
 async def test_what_is_no_version_is_refused_before_anything_is_fetched(
     asked: str, hint: str, site: PostgresqlSite, library: Library
 ) -> None:

@@ -54,7 +54,7 @@ def read_archive(
         for number, (name, data) in enumerate(entries):
             _require_safe_name(name)
             if number >= max_files:
-                raise CannotConvert(f"The archive holds more than {max_files:,} files; nothing of it was taken.")
+                raise CannotConvert(f"The archive has more than {max_files:,} files, so nothing was imported.")
             path = _strip_folder(PurePosixPath(name).parts, folder)
             if path and data is not None:
                 yield path, data
@@ -74,7 +74,7 @@ def read_folder(folder: Path, suffix: str) -> Iterator[Page]:
     real = folder.resolve()
     for number, path in enumerate(sorted(real.rglob(f"*{suffix}"))):
         if number >= MAX_FILES:
-            raise CannotConvert(f"{folder} holds more than {MAX_FILES:,} pages, which is no documentation.")
+            raise CannotConvert(f"{folder} has more than {MAX_FILES:,} pages, which is too many for documentation.")
         if path.is_file() and path.resolve().is_relative_to(real):
             yield path.relative_to(real).as_posix(), path.read_bytes()
 
@@ -105,7 +105,7 @@ def _open_decompressed(file: IO[bytes], head: bytes, max_bytes: int) -> IO[bytes
         return io.BufferedReader(_BoundedReader(bz2.BZ2File(file), max_bytes))
     if head.startswith(b"\xfd7zXZ"):
         return io.BufferedReader(_BoundedReader(lzma.LZMAFile(file), max_bytes))
-    raise CannotConvert("What came is no archive: neither zip nor tar packed by gzip, bzip2 or xz. Try again later.")
+    raise CannotConvert("The download isn't a zip archive or a compressed tar archive (gzip, bzip2, xz). Try again.")
 
 
 def _tar_entries(unpacked: IO[bytes]) -> Iterator[Entry]:
@@ -130,12 +130,12 @@ def _require_safe_name(name: str) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
         raise CannotConvert(
-            f"The archive holds a file that would lie outside of it, {name[:100]!r}; nothing was taken."
+            f"The archive has a path that leads outside of it, {name[:100]!r}, so nothing was imported."
         )
 
 
 def _make_size_error() -> CannotConvert:
-    return CannotConvert("The archive unpacks to more than documentation has; nothing of it was taken.")
+    return CannotConvert("The unpacked archive is too large for documentation, so nothing was imported.")
 
 
 @contextmanager
@@ -144,4 +144,6 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
-        raise CannotConvert(f"The archive is broken or incomplete ({error}); nothing was taken. Try again.") from error
+        raise CannotConvert(
+            f"The archive is incomplete or broken ({error}). Nothing was imported. Try again."
+        ) from error

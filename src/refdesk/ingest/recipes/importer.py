@@ -82,20 +82,18 @@ async def bring_in(
             store = await source_pages.fetch_published(version, settings, progress)
         except CannotFetch as fetch_error:
             store = await to_thread.run_sync(source_pages.fall_back_to_installed, version, fetch_error)
-            note = (
-                f"What is installed on this machine was taken, because nothing could be fetched: {fetch_error.detail}"
-            )
+            note = f"The download failed, so the installed documentation was imported: {fetch_error.detail}"
     return await _sync_collection(source_pages, store, engine, tenant, collection, metadata or {}, note)
 
 
 def _require_version(recipe: Recipe, version: str) -> None:
     """Reject a string that can't be a version of this recipe, instead of importing another version."""
     if version and not recipe.release:
-        raise CannotFetch(f"{recipe.title} comes in one edition, without versions; leave the version out.")
+        raise CannotFetch(f"{recipe.title} has no versions. Omit the version.")
     nearest = recipe.parse_version(version)
     if nearest != version:
         hint = f" Did you mean {nearest}?" if nearest else ""
-        raise CannotFetch(f"{shorten(version)!r} is no version of {recipe.title}.{hint}")
+        raise CannotFetch(f"{shorten(version)!r} isn't a version of {recipe.title}.{hint}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +134,7 @@ class _RecipePages:
         previous = self.get_store(self.recipe.parse_version(found.release)).read_source()
         if previous is not None and previous.url.startswith(("http://", "https://")):
             raise CannotFetch(
-                f"{fetch_error.detail} What was fetched before, {previous.release}, stays as it is."
+                f"{fetch_error.detail} The copy downloaded earlier, {previous.release}, is unchanged."
             ) from fetch_error
         return self.copy_installed(version)
 
@@ -150,7 +148,7 @@ class _RecipePages:
             release = self.recipe.find_release(store.read_page(f"{INDEX}{self.recipe.suffix}", staged))
             if self.recipe.parse_version(release) != self.recipe.parse_version(source.release):
                 said = release or "no release"
-                raise CannotConvert(f"{source.url} holds {said} where {source.release} was wanted; nothing was taken.")
+                raise CannotConvert(f"{source.url} has {said} instead of {source.release}, so nothing was imported.")
             return PageSource(source.url, release, source.etag, source.last_modified)
 
         return check

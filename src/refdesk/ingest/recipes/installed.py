@@ -35,7 +35,7 @@ def find_installed(recipe: Recipe, version: str, root: Path) -> InstalledPages:
     if found:
         releases = ", ".join(sorted({one.release for one in found}, key=version_key))
         raise CannotFetch(f"{recipe.title} is installed here in {releases}, not in {version}.")
-    hint = f" On Debian and Ubuntu, apt install {recipe.package} puts it there." if recipe.package else ""
+    hint = f" On Debian and Ubuntu, apt install {recipe.package} installs it." if recipe.package else ""
     raise CannotFetch(f"{recipe.title} is not installed on this machine.{hint}")
 
 

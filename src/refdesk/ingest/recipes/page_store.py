@@ -64,7 +64,7 @@ class PageStore:
         try:
             is_new_by_path = {path: self._stage(staged, path, data) for path, data in pages}
             if not is_new_by_path:
-                raise CannotConvert("There is not one page where the documentation should be; nothing was taken.")
+                raise CannotConvert("The documentation has no pages, so nothing was imported.")
             source = check(staged)
             self._swap(staged, is_new_by_path)
             self._write_source(source)

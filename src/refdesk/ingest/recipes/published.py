@@ -136,7 +136,7 @@ async def _verify_checksum(url: str, archive: Archive, file: IO[bytes], fetcher:
     published_digest = _SHA256.search(text)
     actual = await to_thread.run_sync(_hash_file, file)
     if published_digest is None or published_digest[0].lower() != actual:
-        raise CannotConvert(f"{url} is not what its published checksum says; nothing of it was taken. Try again.")
+        raise CannotConvert(f"{url} doesn't match its published checksum, so nothing was imported. Try again.")
 
 
 async def _fetch_text(fetcher: Fetcher, url: str) -> str:
