@@ -154,7 +154,9 @@ class Store:
 
     def sweep(self, tenant: TenantId, keep: Path | None = None) -> None:
         """Remove expired files, then the oldest beyond the limits, but never the one just stored."""
-        self._remove_stale_parts()
+        for path, age, _ in list(_list_files(self._folder)):
+            if path.suffix == ".part" and age > STALE_PART_SECONDS:
+                path.unlink(missing_ok=True)
         room, count = self._bounds.bytes, self._bounds.documents
         for path, age, size in sorted(_list_files(self._tenant_folder(tenant)), key=lambda found: found[1]):
             if path.suffix == ".url":
@@ -163,11 +165,6 @@ class Store:
                 room, count = room - size, count - (path.suffix == f".{DOCUMENT}")
                 wanted = path == keep or (age <= self._bounds.seconds and room >= 0 and count >= 0)
             if not wanted:
-                path.unlink(missing_ok=True)
-
-    def _remove_stale_parts(self) -> None:
-        for path, age, _ in list(_list_files(self._folder)):
-            if path.suffix == ".part" and age > STALE_PART_SECONDS:
                 path.unlink(missing_ok=True)
 
     def _is_fresh(self, path: Path) -> bool:

@@ -162,13 +162,17 @@ class _PathWalk:
                 raise _LookupFailure("is a folder, not a file")
             name = ahead.pop()
             if name == "..":
-                self._leave_folder()
+                if not self._names:
+                    raise _LookupFailure
+                self._names.pop()
+                self._folders.pop()
                 continue
             mode = self._stat_mode(name)
             if stat.S_ISLNK(mode):
                 ahead += reversed(self._resolve_link(name))
             elif stat.S_ISDIR(mode):
-                self._enter_folder(name)
+                self._folders.append(self._open_folder(name, self._folders[-1]))
+                self._names.append(name)
             elif ahead:
                 raise _LookupFailure
             else:
@@ -181,16 +185,6 @@ class _PathWalk:
                 return os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
             except FileNotFoundError:
                 raise _LookupFailure(nearest=self._find_nearest(name)) from None
-
-    def _leave_folder(self) -> None:
-        if not self._names:
-            raise _LookupFailure
-        self._names.pop()
-        self._folders.pop()
-
-    def _enter_folder(self, name: str) -> None:
-        self._folders.append(self._open_folder(name, self._folders[-1]))
-        self._names.append(name)
 
     def _open_folder(self, name: str, folder: int | None) -> int:
         """Open a folder for the rest of the walk; only the root may be a link."""

@@ -65,17 +65,12 @@ def _convert_source(job: dict[str, Any], source: int, progress: Progress) -> tup
     """Return the converted document and the key of its format."""
     data, name = _read(source), job["name"]
     format = detect_format(data, name, job.get("media_type", ""))
-    _check_format(job, name, format.key)
+    expected: list[str] = job.get("expected") or []
+    if expected and format.key not in expected:
+        raise CannotConvert(describe_wrong_format(name, format.key, expected))
     pages = PageRange(*job["pages"]) if job.get("pages") else None
     given = SourceFile(data, name, job.get("charset"), job.get("url", ""), pages, progress)
     return convert_source(given, format), format.key
-
-
-def _check_format(job: dict[str, Any], name: str, found: str) -> None:
-    expected: list[str] = job.get("expected") or []
-    if not expected or found in expected:
-        return
-    raise CannotConvert(describe_wrong_format(name, found, expected))
 
 
 def _render_document(document: Document, to: str) -> bytes:

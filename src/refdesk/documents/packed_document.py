@@ -38,7 +38,6 @@ from refdesk.documents.model import (
     get_page,
     list_sections,
 )
-from refdesk.documents.query import build_match_expression
 
 PACKED_DOCUMENT_VERSION = 4
 """Documents of another version are converted again."""
@@ -55,6 +54,13 @@ QUERY_STEPS = 50_000_000
 
 SNIPPET_WORDS = 60
 """About three sentences around a match."""
+
+_WORD = re.compile(r"\w+(?:[_./:-]\w+)*", re.UNICODE)
+_STOP_WORDS = frozenset(
+    "a an and any are as at be by can could do does for from had has have how i if in into is it its me my of on or "
+    "our should so than that the their them then there these they this to use was we what when where which who why "
+    "will with would you your".split()
+)
 
 _SCHEMA = """
 CREATE TABLE about (body BLOB NOT NULL);
@@ -340,7 +346,7 @@ class PackedDocument:
 
     def search(self, query: str, limit: int) -> list[tuple[Chunk, str, float]]:
         """Return the best matching chunks, each with a snippet and its score, highest first."""
-        expression = build_match_expression(query)
+        expression = _build_match_expression(query)
         if expression is None:
             return []
         rows = self._database.execute(
@@ -361,6 +367,16 @@ class PackedDocument:
             (position - before, position + after),
         )
         return [_decode_chunk(row) for row in rows]
+
+
+def _build_match_expression(query: str) -> str | None:
+    """Build an FTS5 expression that matches any of the query's words, or None if there are none.
+
+    Words are quoted, so none is read as an operator. A compound such as `max_connections` becomes a phrase.
+    """
+    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+    significant = [word for word in words if word not in _STOP_WORDS] or words
+    return " OR ".join(f'"{word}"' for word in significant) if significant else None
 
 
 def _check_schema(database: sqlite3.Connection) -> None:

@@ -78,29 +78,20 @@ def _parse_groups(text: str) -> Iterator[tuple[set[str], list[RobotsRule]]]:
     agents: set[str] = set()
     rules: list[RobotsRule] = []
     has_rules = False
-    for key, value in _parse_lines(text):
+    for line in text.removeprefix("\ufeff").splitlines():
+        key, colon, value = (part.strip() for part in line.partition("#")[0].partition(":"))
+        key = key.lower() if colon else ""
         if key == "user-agent":
             if has_rules:
                 yield agents, rules
                 agents, rules, has_rules = set(), [], False
-            agents.add(_parse_product(value))
+            # The product token, such as `refdesk` of `Refdesk/1.0 (docs)`.
+            agents.add("*" if value.startswith("*") else re.split(r"[^A-Za-z_-]", value, maxsplit=1)[0].lower())
         elif key in ("allow", "disallow"):
             has_rules = True
             if value and agents:
                 rules.append(RobotsRule(normalize_path(value), key == "allow"))
     yield agents, rules
-
-
-def _parse_lines(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.removeprefix("\ufeff").splitlines():
-        key, colon, value = line.partition("#")[0].partition(":")
-        if colon:
-            yield key.strip().lower(), value.strip()
-
-
-def _parse_product(value: str) -> str:
-    """Return the product token, such as `refdesk` of `Refdesk/1.0 (docs)`."""
-    return "*" if value.startswith("*") else re.split(r"[^A-Za-z_-]", value, maxsplit=1)[0].lower()
 
 
 def normalize_path(path: str) -> str:

@@ -56,7 +56,8 @@ Run = Callable[[dict[str, Any], int | None, int | None, Progress], dict[str, Any
 def main(config: Mapping[str, Any]) -> None:
     """Confine this process and run jobs until the server closes the socket."""
     server = socket.socket(fileno=config["socket"])
-    run = _import_function(config["jobs"])
+    module, _, function = config["jobs"].partition(":")
+    run: Run = getattr(import_module(module), function)
     memory = _Memory(config["memory_bytes"])
     os.nice(NICENESS)
     restrictions = confine(config["memory_bytes"], config["output_bytes"])
@@ -80,12 +81,6 @@ def _exit_with_parent(server: int) -> None:
     while os.getppid() == server:
         time.sleep(ORPHAN_SECONDS)
     os.killpg(0, signal.SIGKILL)
-
-
-def _import_function(name: str) -> Run:
-    module, _, function = name.partition(":")
-    run: Run = getattr(import_module(module), function)
-    return run
 
 
 def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -83,29 +83,22 @@ class _FolderWalk:
 
     def __init__(self, folder: Path, ignore: IgnoreRules) -> None:
         self._folder = folder
-        self._real = os.path.realpath(folder)
+        self._inside = os.path.join(os.path.realpath(folder), "")
         self._pending: list[tuple[tuple[str, ...], tuple[IgnoreRules, ...]]] = [((), (ignore,))]
 
     def run(self) -> Iterator[FoundFile | SkippedPath]:
         while self._pending:
             names, rules = self._pending.pop()
             try:
-                entries = self._list_entries(names)
+                with os.scandir(os.path.join(self._folder, *names)) as listed:
+                    entries = sorted(listed, key=lambda entry: entry.name)
             except OSError as error:
-                yield from self._report_unreadable(names, error)
+                if not names:
+                    raise CannotOpen(f"{self._folder} isn't a readable folder: {error.strerror or error}.") from error
+                if not isinstance(error, FileNotFoundError | NotADirectoryError):  # not deleted meanwhile
+                    yield SkippedPath(_format_path(names), f"The folder can't be read: {error.strerror or error}.")
             else:
                 yield from self._visit(names, rules, entries)
-
-    def _report_unreadable(self, names: Sequence[str], error: OSError) -> Iterator[SkippedPath]:
-        """Report a folder that can't be listed, unless it was deleted meanwhile."""
-        if not names:
-            raise CannotOpen(f"{self._folder} isn't a readable folder: {error.strerror or error}.") from error
-        if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            yield SkippedPath(_format_path(names), f"The folder can't be read: {error.strerror or error}.")
-
-    def _list_entries(self, names: Sequence[str]) -> list[os.DirEntry[str]]:
-        with os.scandir(os.path.join(self._folder, *names)) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
 
     def _visit(
         self, names: tuple[str, ...], rules: tuple[IgnoreRules, ...], entries: Sequence[os.DirEntry[str]]
@@ -135,7 +128,8 @@ class _FolderWalk:
             yield SkippedPath(_format_path(names), "Its name is not valid UTF-8: rename it.")
             return
         try:
-            status = entry.stat() if not entry.is_symlink() or self._is_inside(entry) else None
+            is_inside = not entry.is_symlink() or os.path.realpath(entry.path).startswith(self._inside)
+            status = entry.stat() if is_inside else None
         except FileNotFoundError:
             return  # Deleted meanwhile, or a broken link.
         except OSError as error:
@@ -143,9 +137,6 @@ class _FolderWalk:
             return
         if status is not None and stat.S_ISREG(status.st_mode):
             yield FoundFile(Path(entry.path), relative, status.st_size, status.st_mtime_ns, status.st_ino)
-
-    def _is_inside(self, entry: os.DirEntry[str]) -> bool:
-        return os.path.realpath(entry.path).startswith(os.path.join(self._real, ""))
 
 
 def _is_ignored(names: Sequence[str], rules: Iterable[IgnoreRules], beside: frozenset[str] | None = None) -> bool:

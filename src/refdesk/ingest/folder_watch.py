@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from refdesk.errors import CannotOpen
-from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
+from refdesk.ingest.folder_walk import SkippedPath, walk
 
 MIN_PAUSE_SECONDS = 1.0
 """Interval for a small folder, short enough after saving a file."""
@@ -94,21 +94,11 @@ async def _wait_until_stable(
 
 def _take_snapshot(folder: Path, ignore: Sequence[str], max_files: int, clock: Callable[[], float]) -> _Snapshot:
     started = clock()
-    try:
-        digest = _hash_folder(folder, ignore, max_files)
-    except CannotOpen:
-        digest = None
-    return _Snapshot(digest, clock() - started)
-
-
-def _hash_folder(folder: Path, ignore: Sequence[str], max_files: int) -> bytes:
     digest = blake2b(digest_size=16)
-    for found in walk(folder, ignore=ignore, max_files=max_files):
-        digest.update(_format_entry(found).encode() + b"\0")
-    return digest.digest()
-
-
-def _format_entry(found: FoundFile | SkippedPath) -> str:
-    if isinstance(found, SkippedPath):
-        return f"{found.relative}\n{found.reason}"
-    return f"{found.relative}\n{found.size} {found.mtime_ns} {found.inode}"
+    try:
+        for found in walk(folder, ignore=ignore, max_files=max_files):
+            state = found.reason if isinstance(found, SkippedPath) else f"{found.size} {found.mtime_ns} {found.inode}"
+            digest.update(f"{found.relative}\n{state}\0".encode())
+    except CannotOpen:
+        return _Snapshot(None, clock() - started)
+    return _Snapshot(digest.digest(), clock() - started)

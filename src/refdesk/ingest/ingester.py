@@ -160,7 +160,9 @@ class Ingester:
         """Separate documents whose name another document of this command already has."""
         unique, clashes = [], []
         for document in documents:
-            name, origin = _get_name(document), _describe_origin(document)
+            source, origin = document.source, _describe_origin(document)
+            # Other sources get their name when they are ingested.
+            name = source.name if isinstance(source, FileSource | TextSource) else ""
             first = self._origins.setdefault((document.collection, name), origin) if name else origin
             if first == origin:
                 unique.append(document)
@@ -211,11 +213,6 @@ def _classify(statuses: Iterable[DocumentStatus], known: Set[str]) -> IngestOutc
         else:
             changed.append(status.id)
     return IngestOutcome(tuple(new), tuple(changed), unchanged)
-
-
-def _get_name(document: NewDocument) -> str:
-    """Return the document's path in its collection, if it has one before ingestion."""
-    return document.source.name if isinstance(document.source, FileSource | TextSource) else ""
 
 
 def _describe_origin(document: NewDocument) -> str:

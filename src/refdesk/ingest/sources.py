@@ -178,9 +178,16 @@ def resolve_sources(
     for source in sources:
         path = Path(source)
         if source == STANDARD_INPUT:
-            resolved.append(_resolve_text(standard_input, title, single))
+            text = TextSource(title or _derive_title(standard_input), standard_input)
+            is_empty = not standard_input.strip()
+            resolved.append(
+                SourceFailure(source, "Standard input is empty.") if is_empty else SingleDocument(text, single)
+            )
         elif is_url(source):
-            resolved.append(_resolve_url(source, single))
+            try:
+                resolved.append(SingleDocument(build_url_source(source), single))
+            except CannotFetch as failure:
+                resolved.append(SourceFailure(source, failure.detail))
         elif (known := _resolve_documentation_set(source, notify)) is not None:
             resolved.append(known)
         elif path.is_dir():
@@ -205,19 +212,6 @@ def _resolve_documentation_set(source: str, notify: Callable[[str], None]) -> Re
         notify(f"adding the file or folder {source}; {RECIPE_PREFIX}{recipe.name} is {recipe.title}")
         return None
     return DocumentationSet(recipe.name)
-
-
-def _resolve_text(text: str, title: str | None, collection: str) -> ResolvedSource:
-    if not text.strip():
-        return SourceFailure(STANDARD_INPUT, "Standard input is empty.")
-    return SingleDocument(TextSource(title or _derive_title(text), text), collection)
-
-
-def _resolve_url(url: str, collection: str) -> ResolvedSource:
-    try:
-        return SingleDocument(build_url_source(url), collection)
-    except CannotFetch as failure:
-        return SourceFailure(url, failure.detail)
 
 
 def _resolve_file(path: Path, collection: str | None) -> ResolvedSource:

@@ -67,7 +67,9 @@ class PageStore:
                 raise CannotConvert("The documentation has no pages, so nothing was imported.")
             source = check(staged)
             self._swap(staged, is_new_by_path)
-            self._write_source(source)
+            draft = self.folder / f".{SOURCE_FILE}"
+            draft.write_text(json.dumps(asdict(source), indent=2) + "\n", encoding="utf-8")
+            os.replace(draft, self.folder / SOURCE_FILE)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -98,8 +100,3 @@ class PageStore:
             target = self.pages / path
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(staged / path, target)
-
-    def _write_source(self, source: PageSource) -> None:
-        draft = self.folder / f".{SOURCE_FILE}"
-        draft.write_text(json.dumps(asdict(source), indent=2) + "\n", encoding="utf-8")
-        os.replace(draft, self.folder / SOURCE_FILE)
