@@ -88,11 +88,11 @@ async def test_the_handle_of_a_waiting_call_is_of_use_to_nobody_else_and_only_on
     other = Caller(user=UserId("mallory"))
     for wrong in ({"caller": other}, {"tool": "old__sample"}, {"requestState": "waiting:made-up"}):
         arguments: dict[str, Any] = {"tool": "old__elicit", **again, **wrong}
-        with pytest.raises(InvalidCall, match="waiting too long, or was another"):
+        with pytest.raises(InvalidCall, match="has expired, or was another"):
             await desk.call(**arguments)
     result = await desk.call("old__elicit", **again)
     assert result["structuredContent"] == {"answer": ANSWERS["elicitation/create"]}
-    with pytest.raises(InvalidCall, match="waiting too long"):
+    with pytest.raises(InvalidCall, match="has expired"):
         await desk.call("old__elicit", **again)
 
 
