@@ -54,7 +54,9 @@ async def run_connection(settings: McpServerConfig = LOOPED, **more: Any) -> Asy
     """A connection that runs; at the end no task of it is left."""
     before = asyncio.all_tasks()
     watcher = Watcher()
-    connection = Connection("it", settings, heard=watcher, changed=watcher.on_status, **more)
+    connection = Connection(
+        "it", settings, on_notification=watcher.on_notification, on_status=watcher.on_status, **more
+    )
     running = asyncio.create_task(connection.run())
     try:
         yield connection, watcher

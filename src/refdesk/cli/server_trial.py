@@ -20,13 +20,6 @@ MAX_LISTED_TOOLS = 10
 LISTS = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resources/list"}
 
 
-class _NotificationSink:
-    """Listener that ignores notifications."""
-
-    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """Ignore the notification."""
-
-
 def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool) -> int:
     """Print a description of the server, or why it can't be used, and return the exit code."""
     # The printed result already includes what would be logged.
@@ -54,8 +47,8 @@ async def probe_server(name: str, server: McpServerConfig, version: str | None) 
         name,
         settings,
         protocol_version=version,
-        heard=_NotificationSink(),
-        changed=lambda one: _signal_settled(one, connected),
+        on_notification=lambda *_: None,
+        on_status=lambda one: _signal_settled(one, connected),
     )
     running = asyncio.create_task(connection.run())
     try:

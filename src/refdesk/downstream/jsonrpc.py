@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
@@ -50,11 +50,12 @@ class Callbacks(Protocol):
         ...
 
 
-class PeerListener(Protocol):
-    """Listener for events that belong to no call."""
+class SessionEvents(Protocol):
+    """Receiver of a session's events that belong to no call. Its methods don't block."""
 
-    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Handle a notification: a changed list or resource, or a log message."""
+    @property
+    def on_notification(self) -> Callable[[str, Mapping[str, Any]], None]:
+        """Handles a notification: a changed list or resource, or a log message."""
         ...
 
     def on_disconnect(self, error: RefdeskError) -> None:
@@ -82,10 +83,10 @@ class Peer:
     It's the listener of its transport, which `attach` sets before anything is sent.
     """
 
-    def __init__(self, name: str, host: PeerListener, fallback: Callbacks | None = None) -> None:
+    def __init__(self, name: str, events: SessionEvents, fallback: Callbacks | None = None) -> None:
         """`fallback` answers server requests that belong to no call. Without it they are rejected."""
         self.name = name
-        self._host = host
+        self._events = events
         self._transport: Transport | None = None
         self._pending: dict[str, PendingRequest] = {}
         self._error: RefdeskError | None = None
@@ -194,7 +195,7 @@ class Peer:
             if not pending.answer.done():
                 pending.answer.set_exception(type(error)(error.detail))
                 pending.answer.exception()  # retrieved here: the caller may still be sending
-        self._host.on_disconnect(error)
+        self._events.on_disconnect(error)
 
     # Notifications and requests of the server
 
@@ -212,7 +213,7 @@ class Peer:
         if pending is not None and pending.callbacks is not None:
             self._queue_notification(pending, method, params)
         elif method != "notifications/progress":
-            self._host.on_notification(method, params)
+            self._events.on_notification(method, params)
 
     def _queue_notification(self, pending: PendingRequest, method: str, params: Mapping[str, Any]) -> None:
         """Queue a notification for one caller, in order and without blocking others."""

@@ -1,4 +1,4 @@
-"""MCP session: protocol negotiation, and requests in the format of the negotiated version.
+"""MCP session: protocol negotiation, requests in the format of the negotiated version, and the task that owns it.
 
 Requests and results are raw objects. Timeouts and failure handling belong to the connection.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.envelopes import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -28,10 +30,12 @@ from refdesk.downstream.envelopes import (
     strip_envelope,
 )
 from refdesk.downstream.jsonrpc import Callbacks, Peer
-from refdesk.downstream.transports.base import Message, Transport
-from refdesk.errors import ServerRefused, ServerTalksNonsense
+from refdesk.downstream.transports.base import Message, Transport, TransportListener
+from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_PAGES = 1000
 MAX_ENTRIES = 10_000
@@ -288,3 +292,239 @@ def _build_profile(peer: Peer, version: str, answer: Message, info: Any) -> Serv
         info if isinstance(info, dict) else {},
         instructions if isinstance(instructions, str) else None,
     )
+
+
+class DuplicateFailure(Exception):
+    """A lost connection that another caller already reported, with the original as `error`.
+
+    A hundred calls that fail with one crash count as one failure for the breaker.
+    """
+
+    def __init__(self, error: RefdeskError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+OnNotification = Callable[[str, Mapping[str, Any]], None]
+OpenTransport = Callable[[str, McpServerConfig, TransportListener], AbstractAsyncContextManager[Transport]]
+
+
+class SessionOwner(Protocol):
+    """Owner of session tasks: decides when they open and close. Its methods don't block."""
+
+    def on_open(self, task: SessionTask) -> None:
+        """Handle an opened session."""
+        ...
+
+    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
+        """Handle the end of an opened session, whether intended or not."""
+        ...
+
+    def on_closed(self, task: SessionTask) -> None:
+        """Handle the end of the task: all resources are released."""
+        ...
+
+
+class SessionTask:
+    """A session that is opening, open or closing. `open` starts it and `end` closes it."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServerConfig,
+        owner: SessionOwner,
+        on_notification: OnNotification,
+        open_transport: OpenTransport,
+        options: SessionOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        self.name = name
+        self.on_notification = on_notification
+        self.peer = Peer(name, self, options.fallback)
+        self.transport: Transport | None = None
+        self.session: McpSession | None = None
+        self.has_answered = False
+        """Whether the server has answered anything since the handshake."""
+        self.used_at = 0.0
+        self.in_flight = 0
+        """Number of calls that wait for an answer."""
+        self.is_ending = False
+        self._settings = settings
+        self._owner = owner
+        self._open_transport = open_transport
+        self._options = options
+        self._ending = asyncio.Event()
+        self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.runner: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._is_loss_reported = False
+        self._liveness_check: asyncio.Task[None] | None = None
+
+    async def open(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
+        """Open the session. Raises the reason if that fails. Cancelling it ends the task."""
+        self.runner = asyncio.create_task(self._run(seconds, version, mirrored), name=f"downstream {self.name}")
+        try:
+            await asyncio.shield(self._open_result)
+        except asyncio.CancelledError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Start closing the session; `wait_closed` waits for it."""
+        self.is_ending = True
+        self._ending.set()
+        if self.runner is not None and not self._open_result.done():
+            self.runner.cancel()
+
+    async def use(self, work: Callable[[McpSession], Awaitable[T]], now: float) -> T:
+        """Run `work` in the session."""
+        if self.session is None:
+            raise ServerGone(f"The server {self.name!r} is not connected")
+        self.used_at = now
+        self.in_flight += 1
+        try:
+            answer = await work(self.session)
+        except ServerRefused:
+            self.has_answered = True
+            raise
+        except ServerGone as error:
+            if self._is_loss_reported:
+                raise DuplicateFailure(error) from None
+            self._is_loss_reported = self.is_ended
+            raise
+        finally:
+            self.in_flight -= 1
+        self.has_answered = True
+        return answer
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` in the background until the session ends."""
+        task = asyncio.create_task(work, name=f"downstream {self.name}")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def check_liveness(self, seconds: float) -> None:
+        """Probe the server in the background, and drop the session if it doesn't answer."""
+        if (
+            self.session is not None
+            and not self.is_ended
+            and (self._liveness_check is None or self._liveness_check.done())
+        ):
+            self._liveness_check = self.spawn(self._probe(self.session, seconds))
+
+    async def wait_closed(self) -> None:
+        """Wait until all resources are released."""
+        if self.runner is not None:
+            await asyncio.wait({self.runner})
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the session was lost or is ending."""
+        return self._ending.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server, if it's a child process."""
+        pid = getattr(self.transport, "pid", None)
+        return pid if isinstance(pid, int) else None
+
+    def on_disconnect(self, error: RefdeskError) -> None:
+        """Handle the end of the connection. Before the session is open, opening it fails."""
+        self._ending.set()
+        if self.session is not None:
+            self._owner.on_lost(self, error)
+
+    async def _run(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                session = await self._open_session(stack, seconds, version, mirrored)
+                if session is not None:
+                    await self._ending.wait()
+                    await cancel_all(self._background)
+        except asyncio.CancelledError:
+            if not self.is_ending:
+                raise
+        except Exception:
+            # From closing: errors of opening are reported to `open`. A broken server must not break its owner.
+            logger.exception("downstream.closing_failed", extra={"fields": {"server": self.name}})
+        finally:
+            if not self._open_result.done():
+                self._fail_open(ServerAway(f"The server {self.name!r} was let go before it had been greeted"))
+            await self.peer.close()
+            self._owner.on_closed(self)
+
+    async def _open_session(
+        self, stack: AsyncExitStack, seconds: float, version: str | None, mirrored: dict[str, Mirrored]
+    ) -> McpSession | None:
+        """Open transport and session, and report the outcome to `open`. Return None if that failed."""
+        try:
+            async with asyncio.timeout(seconds):
+                opening = self._open_transport(self.name, self._settings, self.peer)
+                self.transport = await stack.enter_async_context(opening)
+                self.peer.attach(self.transport)
+                session = await open_session(self.peer, self.transport, version, mirrored, self._options)
+                if self.is_ended:
+                    raise ServerGone("it closed the connection")
+        except Exception as error:  # noqa: BLE001 reported to `open`
+            self._fail_open(self._map_open_error(error, seconds))
+            return None
+        self.session = session
+        self._open_result.set_result(None)
+        self._owner.on_open(self)
+        return session
+
+    async def _probe(self, session: McpSession, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await session.request("server/discover" if session.server_profile.is_modern else "ping")
+        except ServerRefused:
+            return  # an error is an answer, too
+        except (DependencyError, TimeoutError) as error:
+            is_there = isinstance(error, DependencyError) and error.retry_after is not None
+            # With calls in flight the server may just be too busy to answer.
+            if not is_there and not self.in_flight:
+                why = error.detail if isinstance(error, DependencyError) else f"it did not answer within {seconds:g} s"
+                self.peer.on_close(ServerAway(f"The server {self.name!r} is there no more: {why[:500]}"))
+
+    def _fail_open(self, error: RefdeskError) -> None:
+        self._open_result.set_exception(error)
+        self._open_result.exception()  # retrieved here: the opener may be cancelled
+
+    def _map_open_error(self, error: Exception, seconds: float) -> RefdeskError:
+        """Return the error for a session that couldn't be opened."""
+        match error:
+            case TimeoutError():
+                did = "answer the greeting" if self.transport is not None else "start"
+                return ServerAway(f"The server {self.name!r} did not {did} within {seconds:g} s")
+            case ServerRefused():
+                return ServerAway(f"The server {self.name!r} refused the greeting: {error.detail[:500]}")
+            case ServerGone():
+                return ServerAway(f"The server {self.name!r} ended while it was greeted: {error.detail[:500]}")
+            case RefdeskError():
+                return error
+        logger.error("downstream.opening_failed", exc_info=error, extra={"fields": {"server": self.name}})
+        return ServerAway(f"The server {self.name!r} could not be connected to: {type(error).__name__}")
+
+
+async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for them."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def close_all(session_tasks: Iterable[SessionTask]) -> None:
+    """End sessions and wait until they are closed. Cancelling it cuts the closing short."""
+    tasks = {each.runner for each in session_tasks if each.runner is not None}
+    for each in session_tasks:
+        each.end()
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise

@@ -49,13 +49,12 @@ async def test_it_connects_by_itself_and_its_statuses_are_seen_in_order() -> Non
 async def test_the_greeting_is_there_when_the_status_is_told() -> None:
     greetings = []
 
-    class Nobody:
-        def on_notification(self, *of: Any) -> None: ...
-
     def on_status(connection: Connection) -> None:
         greetings.append((connection.status.state, connection.server_profile is not None))
 
-    connection = Connection("it", LOOPED, heard=Nobody(), changed=on_status, open_transport=Loopback().open)
+    connection = Connection(
+        "it", LOOPED, on_notification=lambda *_: None, on_status=on_status, open_transport=Loopback().open
+    )
     running = asyncio.create_task(connection.run())
     await connection.request("ping")
     running.cancel()

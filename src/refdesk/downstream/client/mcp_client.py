@@ -67,8 +67,8 @@ class Client:
             name,
             settings,
             protocol_version=protocol_version,
-            heard=self,
-            changed=self._handle_status,
+            on_notification=self._on_notification,
+            on_status=self._handle_status,
             options=SessionOptions(handlers.capabilities, self._check, self._voice),
         )
         self._tools = ToolCache(self._list_tools, tool_cache_seconds)
@@ -244,9 +244,9 @@ class Client:
 
         return await converting.export(self, document, form)
 
-    # Connection listener
+    # Connection events
 
-    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Queue a notification that belongs to no call."""
         if method == "notifications/tools/list_changed":
             self._tools.invalidate()

@@ -1,6 +1,6 @@
-"""Connection to one downstream server: timeouts, circuit breaker, status, and typed errors.
+"""Connection to one downstream server: timeouts, circuit breaker, status, typed errors, and its persistent session.
 
-The settings decide whether its session is persistent or ephemeral; see `persistent` and `ephemeral`.
+If the settings ask for it, sessions are ephemeral instead; see `ephemeral`.
 """
 
 from __future__ import annotations
@@ -11,27 +11,41 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from refdesk.config.server_model import McpServerConfig
+from refdesk.downstream.connection.backoff import Delay, RestartPolicy
 from refdesk.downstream.connection.ephemeral import EphemeralSessions
-from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS
-from refdesk.downstream.connection.persistent import PersistentSession
-from refdesk.downstream.connection.session_task import DuplicateFailure, OpenTransport, SessionListener, SessionTask
-from refdesk.downstream.connection.status import STOPPED, Status
-from refdesk.downstream.connection.subscriptions import SUBSCRIPTION_METHODS, SubscriptionState
+from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, Leases
+from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
+from refdesk.downstream.connection.subscriptions import (
+    SUBSCRIPTION_METHODS,
+    SubscriptionState,
+    restore_subscriptions,
+)
 from refdesk.downstream.envelopes import Mirrored
 from refdesk.downstream.jsonrpc import Callbacks
-from refdesk.downstream.session import DEFAULT_OPTIONS, McpSession, ServerProfile, SessionOptions
-from refdesk.downstream.transports import open_transport
-from refdesk.downstream.transports.base import Message, NotLetIn, NotTaken, Transport, TransportListener
+from refdesk.downstream.session import (
+    DEFAULT_OPTIONS,
+    DuplicateFailure,
+    McpSession,
+    OnNotification,
+    OpenTransport,
+    ServerProfile,
+    SessionOptions,
+    SessionOwner,
+    SessionTask,
+    close_all,
+)
+from refdesk.downstream.transports import open_transport as open_by_settings
+from refdesk.downstream.transports.base import Message, NotLetIn, NotTaken
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 
-__all__ = ["Connection", "NotificationListener", "Status"]
+__all__ = ["Connection", "Status"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +64,8 @@ MAX_DEADLINES = 32
 """Number of distinct timeouts cached. Calls mostly use a few."""
 
 
-class NotificationListener(Protocol):
-    """Listener for notifications that belong to no call."""
-
-    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """Handle a notification: a changed list or resource, or a log message."""
-        ...
+NEVER = float("inf")
+"""Retry time of a connection that is stopped."""
 
 
 class Connection:
@@ -67,8 +77,8 @@ class Connection:
         settings: McpServerConfig,
         *,
         protocol_version: str | None = None,
-        heard: NotificationListener,
-        changed: Callable[[Connection], None],
+        on_notification: Callable[[Connection, str, Mapping[str, Any]], None],
+        on_status: Callable[[Connection], None],
         now: Callable[[], float] = time.monotonic,
         pause: Pause = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -77,6 +87,7 @@ class Connection:
         options: SessionOptions = DEFAULT_OPTIONS,
         extra_session_seconds: float = EXTRA_SESSION_SECONDS,
     ) -> None:
+        """`on_notification` receives notifications that belong to no call, and `on_status` every change of status."""
         self.name = name
         self.settings = settings
         self.status = STOPPED
@@ -90,10 +101,10 @@ class Connection:
         """Last stderr lines, with secrets masked. `on_stderr_line` receives every line."""
         self._version = protocol_version
         self._options = options
-        self._heard = heard
-        self._changed = changed
-        self._heard_stderr = on_stderr_line
-        self._open_transport = open_transport or self._open_by_settings
+        self._on_notification = on_notification
+        self._on_status = on_status
+        self._on_stderr_line = on_stderr_line
+        self._open_transport = open_transport or partial(open_by_settings, on_stderr_line=self._record_stderr)
         self._since = datetime.now(UTC)
         self._open_count = 0
         self._garbage = 0
@@ -229,25 +240,16 @@ class Connection:
         deadlines = self._deadlines[seconds] = Deadlines(seconds)
         return deadlines
 
-    # Session host
+    # Sessions
 
-    def create_session_task(self, listener: SessionListener) -> SessionTask:
+    def create_session_task(self, owner: SessionOwner, on_notification: OnNotification) -> SessionTask:
         """Return a session task that isn't open yet."""
-        return SessionTask(self.name, self.settings, listener, self._open_transport, self._options)
-
-    def _open_by_settings(
-        self, name: str, settings: McpServerConfig, listener: TransportListener
-    ) -> AbstractAsyncContextManager[Transport]:
-        if settings.kind == "stdio":
-            from refdesk.downstream.transports.stdio import open_stdio
-
-            return open_stdio(name, settings, listener, on_stderr_line=self._record_stderr)
-        return open_transport(name, settings, listener)
+        return SessionTask(self.name, self.settings, owner, on_notification, self._open_transport, self._options)
 
     def _record_stderr(self, line: str) -> None:
         self.stderr_lines.append(line)
-        if self._heard_stderr is not None:
-            self._heard_stderr(line)
+        if self._on_stderr_line is not None:
+            self._on_stderr_line(line)
 
     async def open(self, task: SessionTask) -> None:
         """Open a session within the current connect timeout."""
@@ -261,13 +263,13 @@ class Connection:
             self.server_profile = task.session.server_profile
             task.session.level = self._subscriptions.level
 
-    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """Forward a notification that belongs to no call."""
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        """Report a notification that belongs to no call."""
         if method == "notifications/subscriptions/acknowledged":
             return
         if method.endswith("/list_changed"):
             logger.debug("downstream.list_changed", extra={"fields": {"server": self.name, "method": method}})
-        self._heard.on_notification(self, method, params)
+        self._on_notification(self, method, params)
 
     def set_status(self, status: Status) -> None:
         """Change the status, and report the change."""
@@ -278,16 +280,258 @@ class Connection:
         level = logging.WARNING if status.state == "Error" else logging.INFO
         fields = {"server": self.name, "state": status.state, "message": status.message[:500]}
         logger.log(level, "downstream.status", extra={"fields": fields})
-        self._changed(self)
-
-    def mark_recovered(self) -> None:
-        """Tell the breaker that the server is reachable again."""
-        self.dependency.mark_recovered()
+        self._on_status(self)
 
     def on_closed(self, task: SessionTask) -> None:
         """Remove a closed session."""
         self._open_sessions.discard(task)
         self._garbage += task.peer.garbage
+
+
+class PersistentSession:
+    """The one session of a server, shared by all callers."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        subscriptions: SubscriptionState,
+        *,
+        now: Callable[[], float],
+        pause: Pause,
+        jitter: Callable[[], float],
+        extra_session_seconds: float,
+    ) -> None:
+        self.current: SessionTask | None = None
+        self.restarts = -1
+        """Number of times the session was reopened."""
+        self._connection = connection
+        self._now = now
+        self._pause = pause
+        self._jitter = jitter
+        self._restarts = RestartPolicy(connection.settings.connect_tries)
+        self._session_tasks: set[SessionTask] = set()
+        self._leases = Leases(connection, now, extra_session_seconds)
+        self._has_ambiguous_requests = False
+        """Whether the server has ever sent requests without naming the call. It may do so again in later sessions."""
+        self._waiters: set[asyncio.Future[SessionTask]] = set()
+        self._error: RefdeskError | None = None
+        self._due_at: float | None = 0.0
+        """When the next session is opened without a request; None means never."""
+        self._retry_at = 0.0
+        """Earliest time at which a request opens a session."""
+        self._is_requested = False
+        self._wake = asyncio.Event()
+        self._subscriptions = subscriptions
+
+    async def run(self) -> None:
+        """Keep a session open until cancelled, then close all."""
+        try:
+            while True:
+                await self._wait_until_due()
+                await self._wait_until_idle(await self._open())
+        finally:
+            await self._close()
+
+    async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
+        """Run `work` in the current session, or in the one being opened. `key` identifies the client."""
+        task = self.current or await self._wait_for_session()
+        self._has_ambiguous_requests = self._has_ambiguous_requests or task.peer.has_ambiguous_requests
+        if self._has_ambiguous_requests and key is not None:
+            return await self._leases.use(self._get_session, key, work)
+        try:
+            return await task.use(work, self._now())
+        except (NotTaken, NotLetIn) as error:
+            if not self._discard(task, error):
+                raise
+        except ServerAway as error:
+            if error.retry_after is None:  # a server that sets Retry-After is alive
+                self.check_liveness()
+            raise
+        again = self.current or await self._wait_for_session()
+        return await again.use(work, self._now())
+
+    async def _get_session(self) -> SessionTask:
+        return self.current or await self._wait_for_session()
+
+    def check_liveness(self) -> None:
+        """Probe the session after a failure."""
+        if self.current is not None:
+            self.current.check_liveness(self._connection.connect_seconds)
+
+    def raise_if_unavailable(self) -> None:
+        """Raise the reason if there is no session and won't be one soon."""
+        wait = self._retry_at - self._now()
+        if self.current is None and self._error is not None and wait > 0:
+            raise ServerAway(self._error.detail, retry_after=wait if wait < NEVER else None)
+
+    async def restart(self) -> None:
+        """Close the session, open a new one, and wait for the outcome."""
+        if self._retry_at == NEVER:
+            self.raise_if_unavailable()
+        old, self.current = self.current, None
+        self._connection.set_status(STARTING)
+        if old is not None:
+            old.end()
+            await old.wait_closed()
+        await self._leases.close()
+        self._restarts.reset()
+        self._due_at = self._retry_at = self._now()
+        try:
+            await self._wait_for_session()
+        except (RefdeskError, DuplicateFailure) as error:
+            logger.info(
+                "downstream.restart_failed", extra={"fields": {"server": self._connection.name, "why": str(error)}}
+            )
+
+    # Session owner
+
+    def on_open(self, task: SessionTask) -> None:
+        """Make the session current and hand it to the waiters."""
+        self.current = task
+        self._is_requested = False
+        self.restarts += 1
+        self._connection.on_open(task)
+        task.used_at = self._now()
+        if self._error is not None:
+            self._connection.dependency.mark_recovered()
+        self._error = None
+        self._connection.set_status(RUNNING)
+        if task.session is not None:
+            state, on_missed = self._subscriptions, self._connection.on_notification
+            task.spawn(restore_subscriptions(task.session, state, on_missed, self._pause))
+        for waiter in self._pop_waiters():
+            waiter.set_result(task)
+
+    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
+        """Schedule the next session right away, so that the next call knows."""
+        if self.current is not task:
+            return
+        self.current = None
+        if task.has_answered:
+            delay = self._restarts.back_off_after_use(self._now())
+        else:
+            delay = self._restarts.back_off_after_loss(self._now(), self._jitter())
+        if self._restarts.failures > 1:
+            self._mark_unavailable(error, delay)
+        else:
+            self._schedule(delay)
+            self._connection.set_status(STARTING)
+        self._wake.set()
+
+    def on_closed(self, task: SessionTask) -> None:
+        """Remove a closed session."""
+        self._session_tasks.discard(task)
+        self._connection.on_closed(task)
+
+    # Lifecycle
+
+    def _discard(self, task: SessionTask, error: RefdeskError) -> bool:
+        """Drop a session so that the call can be retried in a new one. Return False if other calls still need it."""
+        if self.current is task:
+            if task.in_flight and isinstance(error, NotLetIn):
+                return False
+            self.on_lost(task, error)
+            task.end()
+        return True
+
+    async def _wait_until_due(self) -> None:
+        while not self._is_due():
+            self._wake.clear()
+            await self._wait(None if self._due_at is None else self._due_at - self._now())
+
+    def _is_due(self) -> bool:
+        now = self._now()
+        if self._is_requested and now >= self._retry_at:
+            return True
+        return self._due_at is not None and now >= self._due_at
+
+    async def _open(self) -> SessionTask:
+        self._is_requested = False
+        self._connection.set_status(STARTING)
+        self._restarts.record_attempt(self._now())
+        task = self._connection.create_session_task(self, self._connection.on_notification)
+        self._session_tasks.add(task)
+        try:
+            await self._connection.open(task)
+        except RefdeskError as error:
+            self._mark_unavailable(error, self._restarts.back_off_after_failure(self._now(), self._jitter()))
+        return task
+
+    async def _wait_until_idle(self, task: SessionTask) -> None:
+        """Wait until the session is lost, restarted or idle for too long."""
+        while self.current is task:
+            self._wake.clear()
+            left = self._remaining_idle_seconds(task)
+            if left is None or left > 0:
+                await self._wait(left)
+            elif task.in_flight or self._subscriptions.has_subscriptions:
+                task.used_at = self._now()
+            else:
+                self.current, self._due_at, self._retry_at = None, None, 0.0
+                self._connection.set_status(STOPPED)
+                task.end()
+
+    def _remaining_idle_seconds(self, task: SessionTask) -> float | None:
+        """Return how long the session may stay unused; None means forever."""
+        bound = self._connection.settings.idle_seconds
+        return task.used_at + bound - self._now() if bound else None
+
+    def _schedule(self, delay: Delay) -> None:
+        now = self._now()
+        self._due_at, self._retry_at = now + delay.seconds, now + delay.on_demand
+
+    def _mark_unavailable(self, error: RefdeskError, delay: Delay) -> None:
+        """Set the error status and fail all waiters."""
+        self._schedule(delay)
+        self._is_requested = False
+        self._error = error
+        self._connection.set_status(Status("Error", error.detail))
+        for number, waiter in enumerate(self._pop_waiters()):
+            reason = type(error)(error.detail)
+            waiter.set_exception(DuplicateFailure(reason) if number else reason)
+
+    async def _close(self) -> None:
+        """Close all sessions and wait for them. Cancelling it speeds that up."""
+        self.current = None
+        self._error, self._retry_at = ServerAway(f"The server {self._connection.name!r} is no longer used"), NEVER
+        self._connection.set_status(STOPPED)
+        for waiter in self._pop_waiters():
+            waiter.set_exception(ServerAway(self._error.detail))
+        try:
+            await self._leases.close()
+        finally:
+            await close_all(list(self._session_tasks))
+
+    # Waiting
+
+    async def _wait_for_session(self) -> SessionTask:
+        """Request a session and wait for it."""
+        waiter: asyncio.Future[SessionTask] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        self._is_requested = True
+        self._wake.set()
+        try:
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _pop_waiters(self) -> list[asyncio.Future[SessionTask]]:
+        waiters = [waiter for waiter in self._waiters if not waiter.done()]
+        self._waiters.clear()
+        return waiters
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait for a wake-up, at most for so many seconds."""
+        if seconds is None:
+            await self._wake.wait()
+            return
+        waits = {asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(self._pause(max(0.0, seconds)))}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.wait(waits)
 
 
 def _truncate(given: object) -> str | None:

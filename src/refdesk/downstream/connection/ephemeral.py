@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from refdesk.downstream.connection.session_task import SessionHost, SessionTask, close_all
 from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
-from refdesk.downstream.session import McpSession
+from refdesk.downstream.session import McpSession, SessionTask, close_all
 from refdesk.errors import RefdeskError, ServerAway
+
+if TYPE_CHECKING:
+    from refdesk.downstream.connection.connection import Connection
 
 T = TypeVar("T")
 
@@ -24,8 +26,8 @@ class EphemeralSessions:
     restarts = 0
     """Always 0: sessions are never reopened."""
 
-    def __init__(self, host: SessionHost) -> None:
-        self._host = host
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._session_tasks: set[SessionTask] = set()
         self._slots = asyncio.Semaphore(MAX_EPHEMERAL_SESSIONS)
         self._is_stopped = False
@@ -38,7 +40,7 @@ class EphemeralSessions:
         finally:
             self._is_stopped = True
             await close_all(list(self._session_tasks))
-            self._host.set_status(STOPPED)
+            self._connection.set_status(STOPPED)
 
     async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
         """Run `work` in a new session."""
@@ -46,7 +48,7 @@ class EphemeralSessions:
         if self._is_stopped:
             self._slots.release()
             self.raise_if_unavailable()
-        task = self._host.create_session_task(self)
+        task = self._connection.create_session_task(self, self._connection.on_notification)
         self._session_tasks.add(task)
         try:
             await self._open(task)
@@ -57,7 +59,7 @@ class EphemeralSessions:
     def raise_if_unavailable(self) -> None:
         """Raise if the connection is stopped."""
         if self._is_stopped:
-            raise ServerAway(f"The server {self._host.name!r} is no longer used")
+            raise ServerAway(f"The server {self._connection.name!r} is no longer used")
 
     def check_liveness(self) -> None:
         """Do nothing: the failed session is already closed."""
@@ -66,27 +68,23 @@ class EphemeralSessions:
         """Do nothing: there is no session to restart."""
 
     async def _open(self, task: SessionTask) -> None:
-        self._host.set_status(STARTING)
+        self._connection.set_status(STARTING)
         try:
-            await self._host.open(task)
+            await self._connection.open(task)
         except RefdeskError as error:
             self._has_failed = True
-            self._host.set_status(Status("Error", error.detail))
+            self._connection.set_status(Status("Error", error.detail))
             raise
 
-    # Session listener
+    # Session owner
 
     def on_open(self, task: SessionTask) -> None:
         """Record a new session."""
-        self._host.on_open(task)
+        self._connection.on_open(task)
         if self._has_failed:
-            self._host.mark_recovered()
+            self._connection.dependency.mark_recovered()
         self._has_failed = False
-        self._host.set_status(RUNNING)
-
-    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """Forward a notification."""
-        self._host.on_notification(task, method, params)
+        self._connection.set_status(RUNNING)
 
     def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
         """Do nothing: the caller fails through its pending request."""
@@ -95,6 +93,6 @@ class EphemeralSessions:
         """Make room for another session."""
         self._session_tasks.discard(task)
         self._slots.release()
-        self._host.on_closed(task)
+        self._connection.on_closed(task)
         if not self._session_tasks and not self._has_failed:
-            self._host.set_status(STOPPED)
+            self._connection.set_status(STOPPED)

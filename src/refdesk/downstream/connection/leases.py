@@ -9,11 +9,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from refdesk.downstream.connection.session_task import SessionHost, SessionTask, close_all
-from refdesk.downstream.session import McpSession
+from refdesk.downstream.session import McpSession, SessionTask, close_all
 from refdesk.errors import RefdeskError
+
+if TYPE_CHECKING:
+    from refdesk.downstream.connection.connection import Connection
 
 T = TypeVar("T")
 
@@ -35,8 +37,8 @@ class _Lease:
 class Leases:
     """Leases of a server's sessions, and the owner of all sessions but the persistent one."""
 
-    def __init__(self, host: SessionHost, now: Callable[[], float], extra_session_seconds: float) -> None:
-        self._host = host
+    def __init__(self, connection: Connection, now: Callable[[], float], extra_session_seconds: float) -> None:
+        self._connection = connection
         self._now = now
         self._extra_session_seconds = extra_session_seconds
         self._leases: dict[SessionTask, _Lease] = {}
@@ -81,11 +83,11 @@ class Leases:
         return next(iter([*own, *free]), None)
 
     async def _open(self, key: object) -> SessionTask:
-        task = self._host.create_session_task(self)
+        task = self._connection.create_session_task(self, self._forward_log)
         self._extra.add(task)
         self._leases[task] = _Lease(key, 1)  # reserved before it's open
         try:
-            await self._host.open(task)
+            await self._connection.open(task)
         except BaseException:
             self._remove(task)
             raise
@@ -138,16 +140,16 @@ class Leases:
         for _ in range(len(self._waiters)):
             self._wake_next()
 
-    # Session listener
+    def _forward_log(self, method: str, params: Mapping[str, Any]) -> None:
+        """Forward log messages only: changes are already reported in the persistent session."""
+        if method == "notifications/message":
+            self._connection.on_notification(method, params)
+
+    # Session owner
 
     def on_open(self, task: SessionTask) -> None:
         """Record a new session."""
-        self._host.on_open(task)
-
-    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """Forward log messages only: changes are already reported in the persistent session."""
-        if method == "notifications/message":
-            self._host.on_notification(task, method, params)
+        self._connection.on_open(task)
 
     def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
         """Remove the lease. The callers fail through their pending requests."""
@@ -156,5 +158,5 @@ class Leases:
     def on_closed(self, task: SessionTask) -> None:
         """Make room for another session."""
         self._extra.discard(task)
-        self._host.on_closed(task)
+        self._connection.on_closed(task)
         self._wake_next()

@@ -77,7 +77,7 @@ class SubscriptionState:
 
 
 async def restore_subscriptions(
-    session: McpSession, state: SubscriptionState, on_missed: Callable[[str], None], pause: Pause
+    session: McpSession, state: SubscriptionState, on_missed: Callable[[str, Mapping[str, Any]], None], pause: Pause
 ) -> None:
     """Restore the state in a new session. Without a handshake this runs as long as the session.
 
@@ -97,7 +97,7 @@ async def restore_subscriptions(
 
 
 async def _listen_until_refused(
-    session: McpSession, state: SubscriptionState, on_missed: Callable[[str], None], pause: Pause
+    session: McpSession, state: SubscriptionState, on_missed: Callable[[str, Mapping[str, Any]], None], pause: Pause
 ) -> None:
     seconds = FIRST_PAUSE_SECONDS
     while True:
@@ -114,7 +114,7 @@ async def _listen_until_refused(
             seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
         for kind in ("tools", "prompts", "resources"):
             if listen_filter.get(f"{kind}ListChanged"):
-                on_missed(f"notifications/{kind}/list_changed")
+                on_missed(f"notifications/{kind}/list_changed", {})
 
 
 async def _listen_once(session: McpSession, state: SubscriptionState, listen_filter: Mapping[str, Any]) -> bool:

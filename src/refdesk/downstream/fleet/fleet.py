@@ -216,7 +216,7 @@ class Fleet:
         """Add a listener for notifications outside of calls. It gets the server, the method and the parameters."""
         self._notification_listeners.append(listener)
 
-    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Handle a notification that belongs to no call."""
         member = self._members.get(connection.name)
         if member is None or member.connection is not connection or member.handle_notification(method):
@@ -295,8 +295,8 @@ class Fleet:
             name,
             settings,
             protocol_version=settings.protocol_version or self._settings.protocol_version,
-            heard=self,
-            changed=self._status_changed,
+            on_notification=self._on_notification,
+            on_status=self._on_status,
         )
         rules = ExposureRules(settings, self._settings.presets)
         return Member(connection, rules, self.pins, self._list_cache, self._invalidate)
@@ -334,7 +334,7 @@ class Fleet:
         except Exception:
             logger.exception("downstream.failed", extra={"fields": {"server": member.connection.name}})
 
-    def _status_changed(self, connection: Connection) -> None:
+    def _on_status(self, connection: Connection) -> None:
         member = self._members.get(connection.name)
         if member is not None and member.connection is connection:
             member.status_changed()
