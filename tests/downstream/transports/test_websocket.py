@@ -235,7 +235,7 @@ async def test_closing_does_not_wait_for_a_server_that_takes_nothing() -> None:
         before = Belongings.now()
         async with asyncio.timeout(PATIENCE_SECONDS), open_test_socket(url, box, BRISK) as transport:
             sending = asyncio.create_task(transport.send({"text": "x" * 2**25}))
-            await eventually(transport._socket.transport.get_write_buffer_size)
+            await eventually(transport._tcp.get_write_buffer_size)
             assert not sending.done()
         assert [type(loss) for loss in box.losses] == [ServerGone]
         with pytest.raises(ServerGone):
@@ -258,7 +258,7 @@ async def test_a_message_that_is_given_up_while_it_is_sent_leaves_the_connection
     box = Box()
     async with serve_websocket(take_late, max_size=None) as url, open_test_socket(url, box) as transport:
         sending = asyncio.create_task(transport.send({"text": "x" * 2**25}))
-        await eventually(transport._socket.transport.get_write_buffer_size)
+        await eventually(transport._tcp.get_write_buffer_size)
         sending.cancel()
         await asyncio.wait([sending])
         is_given_up.set()
@@ -388,6 +388,6 @@ async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None
                 pytest.fail("it was trusted")
         settings = McpServerConfig(type="websocket", url=address)
         trusting = ssl.create_default_context(cafile=str(pem))
-        async with open_websocket("chat", settings, box, create_ssl_context=lambda: trusting):
+        async with open_websocket("chat", settings, box, tls=trusting):
             await box.holds(messages=1)
     assert len(box.losses) == 1

@@ -62,7 +62,7 @@ class Endpoint:
         self.name = name
         self.max_bytes = settings.max_message_bytes
         self.connect_seconds = settings.connect_timeout_seconds
-        self.url, headers = _parse_url_and_headers(name, settings)
+        self.url, headers = parse_url_and_headers(name, settings)
         self._loop = asyncio.get_running_loop()
         self._reading: set[aiohttp.ClientResponse] = set()
         self._leftover: set[aiohttp.ClientResponse] = set()
@@ -261,13 +261,13 @@ def _describe_connect_error(error: aiohttp.ClientConnectorError) -> str:
     return "nothing answers at its address"
 
 
-def _parse_url_and_headers(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
+def parse_url_and_headers(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
     """Return the URL of a server and its default headers. Credentials in the URL become a header."""
     try:
         url = URL(settings.url.get_secret_value() if settings.url else "")
     except ValueError as error:
         raise ServerAway(f"The url of the server {name!r} is none") from error
-    if url.scheme not in ("http", "https") or not url.raw_host:
+    if url.scheme not in ("http", "https", "ws", "wss") or not url.raw_host:
         raise ServerAway(f"The url of the server {name!r} is no http address")
     headers = CIMultiDict({hdrs.USER_AGENT: f"refdesk/{__version__}", hdrs.ACCEPT_ENCODING: "gzip, deflate"})
     if url.user is not None:
