@@ -252,7 +252,7 @@ async def test_a_change_of_a_resource_is_told_as_long_as_anybody_wants_to_know(d
     await eventually(lambda: bool(desk.events))
     assert desk.events == [ResourceUpdated(uri)]
     desk.gateway.unsubscribe(uri, ANONYMOUS)
-    await eventually(lambda: not desk.gateway._tasks)
+    await eventually(lambda: not desk.connection("talk")._background)
     await desk.call("talk__touch", {"uri": uri})
     await desk.call("talk__echo", {"text": "what was said before this has been heard"})
     assert desk.events == [ResourceUpdated(uri)]
@@ -295,7 +295,7 @@ async def test_subscriptions_outlive_the_death_of_a_server(own_desk: Desk) -> No
 async def test_the_least_level_that_any_client_wants_counts_for_every_server(own_desk: Desk) -> None:
     for level in ("error", "info", "warning", "debug"):
         own_desk.gateway.set_level(level)
-    await eventually(lambda: not own_desk.gateway._tasks)
+    await eventually(lambda: not own_desk.connection("talk")._background)
     requests = own_desk.connection("talk").requests
     levels = [params["level"] for method, params in requests if method == "logging/setLevel"]
     assert levels == ["error", "info", "debug"]
@@ -305,7 +305,7 @@ async def test_a_subscription_that_the_server_refuses_is_not_counted(own_desk: D
     own_desk.connection("talk").refusal = ServerGone("The server ended")
     with pytest.raises(ServerGone):
         await own_desk.gateway.subscribe("talk://document/1", ANONYMOUS)
-    assert not own_desk.gateway._subscriptions
+    assert not own_desk.fleet.servers["talk"].has_subscribers("talk://document/1")
 
 
 async def test_a_list_is_not_for_the_client_to_keep_while_servers_start(own_desk: Desk) -> None:

@@ -5,13 +5,10 @@ Announces changes of their lists, and forwards subscriptions, log levels and ins
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol, get_args
-from weakref import WeakSet
+from typing import Any, Protocol
 
 import orjson
 
@@ -20,7 +17,6 @@ from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
-from refdesk.errors import DependencyError, Refused, ServerRefused
 from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
 from refdesk.validation import shorten
@@ -30,16 +26,10 @@ logger = logging.getLogger(__name__)
 INSTRUCTIONS_CHARACTERS, ALL_INSTRUCTIONS_CHARACTERS = 600, 4000
 """Length of the instructions of one server, and of all: untrusted text that clients read on every turn."""
 
-_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
-"""From the least to the most severe."""
-
 SERVERS_URI = "refdesk://servers"
 
 SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "resources", "templates", "stale", "held")
 """Fields useful to callers; processes, restarts and breakers are for administrators."""
-
-Subscription = tuple[str, str, str]
-"""A subscription: server, tenant and user."""
 
 
 class ToolSearchIndex(Protocol):
@@ -90,10 +80,6 @@ class Gateway:
         self.downstream = Downstream(
             fleet, reach, own_schemes, max_tokens=settings.max_result_tokens, lists_tools=search is None
         )
-        self._subscriptions: dict[str, Counter[Subscription]] = {}
-        self._level: LogLevel | None = None
-        self._servers_with_level: WeakSet[Connection] = WeakSet()
-        self._tasks: set[asyncio.Task[None]] = set()
         registry.downstream = self.downstream
         registry.add_resources(self.downstream.results)
         registry.add_resources(ServerResources(fleet, reach))
@@ -103,12 +89,8 @@ class Gateway:
             search.index(self.downstream.tools.values())
 
     async def close(self) -> None:
-        """Cancel suspended calls and pending requests."""
+        """Cancel suspended calls."""
         await self.downstream.forward.close()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
 
     # Subscriptions, log level and instructions.
 
@@ -119,32 +101,15 @@ class Gateway:
             server.server_profile is not None and not server.server_profile.has("resources.subscribe")
         ):
             return
-        subscriptions = self._subscriptions.setdefault(uri, Counter())
-        is_first = not any(_filter_by_server(server.name, subscriptions))
-        subscriptions[server.name, caller.tenant, caller.user] += 1
-        if is_first:
-            try:
-                await server.request("resources/subscribe", {"uri": uri})
-            except BaseException:
-                self._remove_subscription(uri, caller)
-                raise
+        await server.subscribe(uri, (caller.tenant, caller.user))
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
         """Remove a subscription; unsubscribe at the server after the last one."""
-        server = self._fleet.servers.get(self._remove_subscription(uri, caller) or "")
-        if server is not None:
-            self._spawn(_request_best_effort(server, "resources/unsubscribe", {"uri": uri}))
+        any(server.unsubscribe(uri, (caller.tenant, caller.user)) for server in self._fleet.servers.values())
 
     def set_level(self, level: LogLevel) -> None:
-        """Set the log level of the servers.
-
-        The lowest level any client requested applies, as clients share a server's session; each filters its own
-        messages.
-        """
-        if self._level is None or _LEVELS.index(level) < _LEVELS.index(self._level):
-            self._level = level
-            self._servers_with_level.clear()
-            self._send_level()
+        """Set the log level of the servers."""
+        self._fleet.set_level(level)
 
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the servers that a caller can reach."""
@@ -168,32 +133,20 @@ class Gateway:
             self._search.index(self.downstream.tools.values())
         else:
             self._registry.publish(ListChanged(kind))
-        self._send_level()
 
     def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
         uri = params.get("uri")
         connection = self._fleet.servers.get(server)
         if method != "notifications/resources/updated" or not isinstance(uri, str) or connection is None:
             return
-        if not any(_filter_by_server(server, self._subscriptions.get(uri, ()))):
-            return  # not subscribed
+        if not connection.has_subscribers(uri):
+            return
 
         def is_open(caller: Caller) -> bool:
             return self._can_subscribe(caller, connection, uri)
 
         for tenant in connection.settings.tenants or (None,):
             self._registry.publish(ResourceUpdated(uri, None if tenant is None else TenantId(tenant), is_open))
-
-    def _send_level(self) -> None:
-        """Send the log level to servers that have not received it."""
-        for server in self._fleet.servers.values() if self._level is not None else ():
-            if (
-                server not in self._servers_with_level
-                and server.server_profile is not None
-                and server.server_profile.has("logging")
-            ):
-                self._servers_with_level.add(server)
-                self._spawn(_request_best_effort(server, "logging/setLevel", {"level": self._level}))
 
     # Permissions.
 
@@ -213,44 +166,9 @@ class Gateway:
         tools = (item.original for item in self._fleet.tools.values() if item.connection is server)
         return any(self.downstream.is_reachable(caller, server, name) for name in ("", *tools))
 
-    # Helpers.
-
-    def _remove_subscription(self, uri: str, caller: Caller) -> str | None:
-        """Remove a subscription, and return its server if it was the last one there."""
-        subscriptions: Counter[Subscription] = self._subscriptions.get(uri, Counter())
-        existing = next(
-            (subscription for subscription in subscriptions if subscription[1:] == (caller.tenant, caller.user)), None
-        )
-        if existing is None:
-            return None
-        subscriptions[existing] -= 1
-        if not subscriptions[existing]:
-            del subscriptions[existing]
-        if not subscriptions:
-            del self._subscriptions[uri]
-        return None if any(_filter_by_server(existing[0], subscriptions)) else existing[0]
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
 
 def _has_toolset(caller: Caller) -> bool:
     return caller.toolsets is None or TOOLSET in caller.toolsets
-
-
-def _filter_by_server(server: str, subscriptions: Iterable[Subscription]) -> Iterable[Subscription]:
-    return (subscription for subscription in subscriptions if subscription[0] == server)
-
-
-async def _request_best_effort(server: Connection, method: str, params: Mapping[str, Any]) -> None:
-    """Send an optional request; failures are only logged."""
-    try:
-        await server.request(method, params)
-    except (ServerRefused, DependencyError, Refused) as error:
-        fields = {"server": server.name, "method": method, "why": error.detail[:200]}
-        logger.warning("gateway.not_done", extra={"fields": fields})
 
 
 class ServerResources:

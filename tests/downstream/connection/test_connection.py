@@ -533,8 +533,51 @@ async def test_what_belongs_to_no_call_is_heard_and_traced(caplog: pytest.LogCap
     assert "downstream.list_changed" in caplog.text
 
 
-async def test_subscriptions_and_the_level_of_logging_outlive_the_session() -> None:
+async def test_a_resource_is_subscribed_once_for_all_subscribers() -> None:
     server = Loopback()
+    async with run_connection(open_transport=server.open) as (connection, _):
+        await connection.subscribe("a:1", "Ann")
+        await connection.subscribe("a:1", "Ann")
+        await connection.subscribe("a:1", "Ben")
+        assert not connection.unsubscribe("a:1", "Cas")
+        assert connection.unsubscribe("a:1", "Ann")
+        assert connection.unsubscribe("a:1", "Ben")
+        assert connection.has_subscribers("a:1")
+        assert connection.unsubscribe("a:1", "Ann")
+        await eventually(lambda: "resources/unsubscribe" in server.methods)
+        assert not connection.has_subscribers("a:1")
+    assert [method for method in server.methods if "subscribe" in method] == [
+        "resources/subscribe",
+        "resources/unsubscribe",
+    ]
+
+
+async def test_a_subscription_made_right_after_the_last_one_ended_is_not_cancelled() -> None:
+    server = Loopback()
+    async with run_connection(open_transport=server.open) as (connection, _):
+        await connection.subscribe("a:1", "Ann")
+        connection.unsubscribe("a:1", "Ann")
+        await connection.subscribe("a:1", "Ben")
+        await connection.request("x/y")
+        assert connection.has_subscribers("a:1")
+    assert "resources/unsubscribe" not in server.methods
+
+
+async def test_the_level_of_logging_is_sent_only_to_servers_that_log() -> None:
+    expected: dict[str, int] = {"tools": 0, "logging": 2}
+    for capability, count in expected.items():
+        server = Loopback(capabilities={capability: {}})
+        async with run_connection(open_transport=server.open) as (connection, _):
+            connection.set_level("info")
+            await connection.request("x/y")
+            connection.set_level("debug")
+            await eventually(lambda: server.methods.count("logging/setLevel") == count)  # noqa: B023
+            await connection.request("x/y")
+        assert server.methods.count("logging/setLevel") == count
+
+
+async def test_subscriptions_and_the_level_of_logging_outlive_the_session() -> None:
+    server = Loopback(capabilities={"tools": {}, "resources": {"subscribe": True}, "logging": {}})
     async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("resources/subscribe", {"uri": "a:1"})
         await connection.request("resources/subscribe", {"uri": "a:2"})

@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +21,10 @@ from refdesk.downstream.connection.ephemeral import EphemeralSessions
 from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, Leases
 from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
 from refdesk.downstream.connection.subscriptions import (
+    SET_LEVEL,
+    SUBSCRIBE,
     SUBSCRIPTION_METHODS,
+    UNSUBSCRIBE,
     SubscriptionState,
     restore_subscriptions,
 )
@@ -41,9 +44,18 @@ from refdesk.downstream.session import (
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
 from refdesk.downstream.transports.base import Message, NotLetIn, NotTaken
-from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTooSlow
+from refdesk.errors import (
+    DependencyError,
+    RefdeskError,
+    Refused,
+    ServerAway,
+    ServerGone,
+    ServerRefused,
+    ServerTooSlow,
+)
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
+from refdesk.support.tasks import TaskSet
 
 __all__ = ["Connection", "Status"]
 
@@ -112,6 +124,7 @@ class Connection:
         self._mirrored: dict[str, Mirrored] = {}
         self._deadlines: dict[float, Deadlines] = {}
         self._subscriptions = SubscriptionState()
+        self._background = TaskSet()
         self._sessions: PersistentSession | EphemeralSessions = (
             EphemeralSessions(self)
             if settings.session == "short"
@@ -130,6 +143,7 @@ class Connection:
         try:
             await self._sessions.run()
         finally:
+            await self._background.cancel()
             for deadlines in self._deadlines.values():
                 deadlines.close()
 
@@ -175,6 +189,45 @@ class Connection:
             return answer
 
         return await self._perform(ask, self.call_seconds)
+
+    async def subscribe(self, uri: str, subscriber: Hashable) -> None:
+        """Subscribe to a resource, once for all subscribers. Pair it with `unsubscribe`, unless it raises."""
+        if self._subscriptions.add(uri, subscriber):
+            try:
+                await self.request(SUBSCRIBE, {"uri": uri})
+            except BaseException:
+                self._subscriptions.remove(uri, subscriber)
+                raise
+
+    def unsubscribe(self, uri: str, subscriber: Hashable) -> bool:
+        """Remove a subscriber, and cancel the subscription after the last one. Return whether it was subscribed."""
+        if not self._subscriptions.is_subscriber(uri, subscriber):
+            return False
+        if self._subscriptions.remove(uri, subscriber):
+            self._background.spawn(self._cancel_subscription(uri))
+        return True
+
+    def has_subscribers(self, uri: str) -> bool:
+        """Whether anyone is subscribed to a resource of this server."""
+        return self._subscriptions.has_subscribers(uri)
+
+    def set_level(self, level: str) -> None:
+        """Set the log level of this session and of later ones, if the server supports logging."""
+        self._subscriptions.level = level
+        if self._open_sessions and self.server_profile is not None and self.server_profile.has("logging"):
+            self._background.spawn(self._request_best_effort(SET_LEVEL, {"level": level}))
+
+    async def _cancel_subscription(self, uri: str) -> None:
+        if not self._subscriptions.has_subscribers(uri):
+            await self._request_best_effort(UNSUBSCRIBE, {"uri": uri})
+
+    async def _request_best_effort(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send an optional request. Failures are only logged."""
+        try:
+            await self.request(method, params)
+        except (ServerRefused, DependencyError, Refused) as error:
+            fields = {"server": self.name, "method": method, "why": error.detail[:200]}
+            logger.warning("downstream.not_done", extra={"fields": fields})
 
     async def list_all(self, method: str, member: str) -> list[Message]:
         """Return all entries of a list, within the list timeout.

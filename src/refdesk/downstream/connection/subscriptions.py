@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from refdesk.downstream.session import McpSession, ServerProfile
@@ -40,11 +41,37 @@ class SubscriptionState:
         self.level: str | None = None
         self.changed = asyncio.Event()
         self._uris: dict[str, None] = {}
+        self._subscribers: dict[str, Counter[Hashable]] = {}
+        """Subscribers by URI, also while the subscription is only requested."""
 
     @property
     def has_subscriptions(self) -> bool:
         """Whether any resource is subscribed."""
         return bool(self._uris)
+
+    def has_subscribers(self, uri: str) -> bool:
+        """Whether the resource has subscribers."""
+        return uri in self._subscribers
+
+    def add(self, uri: str, subscriber: Hashable) -> bool:
+        """Add a subscriber. Return whether it's the first of the resource."""
+        is_first = not self.has_subscribers(uri)
+        self._subscribers.setdefault(uri, Counter())[subscriber] += 1
+        return is_first
+
+    def remove(self, uri: str, subscriber: Hashable) -> bool:
+        """Remove a subscriber. Return whether it was the last of the resource."""
+        subscribers = self._subscribers[uri]
+        subscribers[subscriber] -= 1
+        if not subscribers[subscriber]:
+            del subscribers[subscriber]
+        if not subscribers:
+            del self._subscribers[uri]
+        return not subscribers
+
+    def is_subscriber(self, uri: str, subscriber: Hashable) -> bool:
+        """Whether the resource has this subscriber."""
+        return subscriber in self._subscribers.get(uri, ())
 
     def record(self, method: str, params: Mapping[str, Any]) -> None:
         """Apply a subscribe, unsubscribe or log level request."""
@@ -59,9 +86,9 @@ class SubscriptionState:
             self._uris.pop(uri, None)
         self.changed.set()
 
-    def iter_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def iter_requests(self, profile: ServerProfile) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the requests that restore the state on a server with a handshake."""
-        if self.level is not None:
+        if self.level is not None and profile.has("logging"):
             yield SET_LEVEL, {"level": self.level}
         for uri in list(self._uris):
             yield SUBSCRIBE, {"uri": uri}
@@ -86,7 +113,7 @@ async def restore_subscriptions(
     if session.server_profile.is_modern:
         await _listen_until_refused(session, state, on_missed, pause)
         return
-    for method, params in state.iter_requests():
+    for method, params in state.iter_requests(session.server_profile):
         try:
             await session.request(method, params)
         except (ServerRefused, DependencyError) as error:

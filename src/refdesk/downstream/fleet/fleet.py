@@ -13,10 +13,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from anyio import CancelScope
 
+from refdesk.calls import LogLevel
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
@@ -51,6 +52,9 @@ LIVE_SETTINGS = frozenset(
 )  # fmt: skip
 """Settings that can change without a new connection."""
 
+
+LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+"""From the least to the most severe."""
 
 STATES = ("Starting", "Running", "Error", "Stopped")
 
@@ -107,6 +111,7 @@ class Fleet:
         self._announced = self._cached_catalogue
         self._telling: asyncio.TimerHandle | None = None
         self._resource_owners = ResourceOwners()
+        self._level: LogLevel | None = None
         self._apply_lock = asyncio.Lock()
 
     # Catalogue
@@ -196,6 +201,17 @@ class Fleet:
             _, late = await asyncio.wait(refreshes, timeout=seconds)
             for refresh in late:
                 refresh.cancel()
+
+    def set_level(self, level: LogLevel) -> None:
+        """Lower the log level of all servers.
+
+        Clients share a server's session, so the lowest level that any of them requested applies. Each filters its own
+        messages.
+        """
+        if self._level is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(self._level):
+            self._level = level
+            for connection in self._servers.values():
+                connection.set_level(level)
 
     def refresh_reserved_names(self) -> None:
         """Rebuild the catalogue because the reserved names changed."""
@@ -298,6 +314,8 @@ class Fleet:
             on_notification=self._on_notification,
             on_status=self._on_status,
         )
+        if self._level is not None:
+            connection.set_level(self._level)
         rules = ExposureRules(settings, self._settings.presets)
         return Member(connection, rules, self.pins, self._list_cache, self._invalidate)
 

@@ -1,0 +1,1 @@
+"""Small building blocks without a domain: files, bounded maps, background tasks, listeners."""
