@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
 from refdesk.downstream.transports.base import Message, Transport
 from refdesk.errors import RefdeskError, ServerGone, ServerRefused, ServerTalksNonsense
+from refdesk.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Peer:
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
         self._fallback = None if fallback is None else PendingRequest("", self._loop.create_future(), fallback)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._unsent = 0
         self.garbage = 0
         """Number of invalid messages and of responses to unknown requests."""
@@ -152,10 +153,7 @@ class Peer:
 
     async def close(self) -> None:
         """Cancel all background tasks. The transport is closed by its owner."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.cancel()
 
     # Transport listener
 
@@ -221,7 +219,7 @@ class Peer:
             pending.notifications = deque(maxlen=MAX_NOTIFICATIONS)
         pending.notifications.append((method, params))
         if pending.notifier is None or pending.notifier.done():
-            pending.notifier = self._spawn(self._deliver_notifications(pending))
+            pending.notifier = self._tasks.spawn(self._deliver_notifications(pending))
 
     async def _deliver_notifications(self, pending: PendingRequest) -> None:
         """Deliver queued notifications. One that can't be delivered must not fail its call."""
@@ -254,7 +252,7 @@ class Peer:
             error = {"code": INTERNAL_ERROR, "message": "Too much is asked at a time"}
             self._respond(id, {"error": error})
             return
-        server_requests[id] = self._spawn(self._answer_request(pending, id, method, params))
+        server_requests[id] = self._tasks.spawn(self._answer_request(pending, id, method, params))
 
     def _list_same_client(self, pending: PendingRequest) -> list[PendingRequest]:
         """Return the pending requests of the same client, newest first."""
@@ -314,7 +312,7 @@ class Peer:
         """Send a message that nobody awaits, unless too many are queued."""
         if self._unsent < MAX_UNSENT:
             self._unsent += 1
-            self._spawn(self._send_ignoring_errors(message))
+            self._tasks.spawn(self._send_ignoring_errors(message))
         else:
             self.garbage += 1
 
@@ -367,12 +365,6 @@ class Peer:
             number = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
             raise ServerRefused(self.name, number, str(error.get("message") or "no reason given"), error.get("data"))
         raise ServerTalksNonsense(f"The server {self.name!r} gave an answer without a result")
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def _remove(server_requests: dict[str | int, asyncio.Task[None]], id: str | int, _: asyncio.Task[None]) -> None:

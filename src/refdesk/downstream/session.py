@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -32,6 +32,7 @@ from refdesk.downstream.envelopes import (
 from refdesk.downstream.jsonrpc import Callbacks, Peer
 from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
+from refdesk.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
 
@@ -355,7 +356,8 @@ class SessionTask:
         self._ending = asyncio.Event()
         self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.runner: asyncio.Task[None] | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self.background = TaskSet()
+        """Tasks that end with the session."""
         self._is_loss_reported = False
         self._liveness_check: asyncio.Task[None] | None = None
 
@@ -396,13 +398,6 @@ class SessionTask:
         self.has_answered = True
         return answer
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` in the background until the session ends."""
-        task = asyncio.create_task(work, name=f"downstream {self.name}")
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
-
     def check_liveness(self, seconds: float) -> None:
         """Probe the server in the background, and drop the session if it doesn't answer."""
         if (
@@ -410,7 +405,7 @@ class SessionTask:
             and not self.is_ended
             and (self._liveness_check is None or self._liveness_check.done())
         ):
-            self._liveness_check = self.spawn(self._probe(self.session, seconds))
+            self._liveness_check = self.background.spawn(self._probe(self.session, seconds))
 
     async def wait_closed(self) -> None:
         """Wait until all resources are released."""
@@ -440,7 +435,7 @@ class SessionTask:
                 session = await self._open_session(stack, seconds, version, mirrored)
                 if session is not None:
                     await self._ending.wait()
-                    await cancel_all(self._background)
+                    await self.background.cancel()
         except asyncio.CancelledError:
             if not self.is_ending:
                 raise
@@ -504,14 +499,6 @@ class SessionTask:
                 return error
         logger.error("downstream.opening_failed", exc_info=error, extra={"fields": {"server": self.name}})
         return ServerAway(f"The server {self.name!r} could not be connected to: {type(error).__name__}")
-
-
-async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait for them."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
 
 
 async def close_all(session_tasks: Iterable[SessionTask]) -> None:

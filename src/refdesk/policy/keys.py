@@ -21,8 +21,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from refdesk.calls import Caller, TenantId, UserId
 from refdesk.config import ApiKey
-from refdesk.config.plain_files import lock_file, replace_text
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
+from refdesk.support.fs import lock_file, replace_file
 from refdesk.validation import nearest_name
 
 FILE_NAME = "keys.json"
@@ -131,7 +131,7 @@ class KeyFile:
 
     def _replace(self, keys: tuple[StoredKey, ...]) -> None:
         content = _File(keys=keys).model_dump(mode="json")
-        replace_text(self.path, orjson.dumps(content, option=orjson.OPT_INDENT_2).decode() + "\n")
+        replace_file(self.path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

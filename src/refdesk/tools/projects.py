@@ -11,10 +11,6 @@ A root is only used as a name. No folder is opened because of it, so any client'
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +26,8 @@ from refdesk.calls import Call, TenantId, UserId
 from refdesk.config import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError
+from refdesk.support.fs import lock_file, replace_file
+from refdesk.support.lru import BoundedDict
 from refdesk.validation import shorten
 
 COLLECTION_PREFIX = "claude-code-"
@@ -85,7 +83,7 @@ class MappingFile:
 
     def put(self, tenant: TenantId, project: str, entry: ProjectEntry) -> None:
         """Store a project's entry durably."""
-        with self._translate_os_errors(), self._lock():
+        with self._translate_os_errors(), lock_file(self._path):
             entries = {name: dict(projects) for name, projects in self._read().items()}
             entries.setdefault(tenant, {})[project] = entry
             self._replace(_Mapping(entries).model_dump(mode="json"))
@@ -115,24 +113,8 @@ class MappingFile:
             ) from error
 
     def _replace(self, content: Any) -> None:
-        with tempfile.NamedTemporaryFile(dir=self._path.parent, prefix=".projects-", delete=False) as file:
-            try:
-                file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, self._path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-        _fsync_folder(self._path.parent)
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Hold the write lock; it is a separate file, as the mapping file is replaced."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.with_name(f".{self._path.name}.lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        encoded = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        replace_file(self._path, encoded + b"\n")
 
     @contextmanager
     def _translate_os_errors(self) -> Iterator[None]:
@@ -150,7 +132,7 @@ class Projects:
         self.creates_collections = settings.auto_create_collections
         self._mapping = MappingFile(settings.collection_mapping_file or data / MAPPING_FILE)
         self._default = Project(name) if default and (name := _clean_name(default)) else None
-        self._by_caller: OrderedDict[tuple[TenantId, UserId], Project | None] = OrderedDict()
+        self._by_caller: BoundedDict[tuple[TenantId, UserId], Project | None] = BoundedDict(MAX_USERS)
 
     async def get_current(self, call: Call, *, ask: bool = False) -> Project | None:
         """Return the caller's project; with `ask`, request it from the client now."""
@@ -158,7 +140,7 @@ class Projects:
         if ask or (call.caller.local and caller not in self._by_caller):
             reported = await _request_project(call)
             if call.caller.authenticated:
-                self._remember(caller, reported)
+                self._by_caller[caller] = reported
             return reported or self._default
         return self._by_caller.get(caller) or self._default
 
@@ -193,12 +175,6 @@ class Projects:
         entry = self._mapping.get(tenant, project.name)
         return project.path or (entry.path if entry else "")
 
-    def _remember(self, caller: tuple[TenantId, UserId], project: Project | None) -> None:
-        self._by_caller[caller] = project
-        self._by_caller.move_to_end(caller)
-        if len(self._by_caller) > MAX_USERS:
-            self._by_caller.popitem(last=False)
-
 
 async def _request_project(call: Call) -> Project | None:
     """Ask the client for its roots, and return the first one's project."""
@@ -227,12 +203,3 @@ def _parse_root(root: Mapping[str, Any]) -> Project | None:
 def _clean_name(name: str) -> str:
     """Normalize whitespace and length; reject unprintable names."""
     return shorten(" ".join(name.split()), 80) if name.isprintable() else ""
-
-
-def _fsync_folder(folder: Path) -> None:
-    """Flush a folder, so that the renamed file survives a crash."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

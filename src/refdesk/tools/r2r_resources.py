@@ -5,7 +5,6 @@ Changes of a tenant's documents are published to clients.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, Engine, Listing, PassageSearch, Status
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.support.lru import BoundedDict
 from refdesk.tools.paging import format_document, format_section
 from refdesk.tools.projects import Projects
 from refdesk.tools.registry import Registry
@@ -211,7 +211,7 @@ class ChangePublisher:
     def __init__(self, engine: PassageSearch, registry: Registry) -> None:
         self._engine = engine
         self._registry = registry
-        self._collection_ids: OrderedDict[TenantId, tuple[str, ...]] = OrderedDict()
+        self._collection_ids: BoundedDict[TenantId, tuple[str, ...]] = BoundedDict(MAX_TENANTS)
 
     def changed(self, tenant: TenantId) -> None:
         """Publish changed lists if the tenant's collections differ, and the project's new state."""
@@ -219,14 +219,8 @@ class ChangePublisher:
         # Other tenants are not told; changes of shared collections are announced to all.
         audience = None if tenant == SHARED else tenant
         if self._collection_ids.get(tenant) != ids:
-            self._remember(tenant, ids)
+            self._collection_ids[tenant] = ids
             # Collections are resources, and values of `doc_type` in a tool's schema.
             self._registry.publish(ListChanged("resources", audience))
             self._registry.publish(ListChanged("tools", audience))
         self._registry.publish(ResourceUpdated(CONTEXT, audience))
-
-    def _remember(self, tenant: TenantId, ids: tuple[str, ...]) -> None:
-        self._collection_ids[tenant] = ids
-        self._collection_ids.move_to_end(tenant)
-        if len(self._collection_ids) > MAX_TENANTS:
-            self._collection_ids.popitem(last=False)

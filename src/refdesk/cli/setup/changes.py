@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refdesk.cli.terminal import TerminalStyle, sanitize
-from refdesk.config.plain_files import read_plain_text, replace_text
+from refdesk.config.plain_files import read_plain_text
 from refdesk.errors import CannotOpen
+from refdesk.support.fs import replace_file
 
 MAX_BYTES = 33_554_432
 """Upper bound for a settings file. Claude Code keeps its history in the same file."""
@@ -62,7 +63,7 @@ class FileChange:
             if self.before is not None:
                 backup = self.path.with_name(self.path.name + BACKUP_SUFFIX)
                 shutil.copy2(self.path, backup)
-            replace_text(self.path, self.after)
+            replace_file(self.path, self.after.encode())
             os.chmod(self.path, mode)
         except OSError as error:
             raise CannotOpen(f"{self.path} cannot be written: {error.strerror or error}.") from None

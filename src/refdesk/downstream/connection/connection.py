@@ -451,7 +451,7 @@ class PersistentSession:
         self._connection.set_status(RUNNING)
         if task.session is not None:
             state, on_missed = self._subscriptions, self._connection.on_notification
-            task.spawn(restore_subscriptions(task.session, state, on_missed, self._pause))
+            task.background.spawn(restore_subscriptions(task.session, state, on_missed, self._pause))
         for waiter in self._pop_waiters():
             waiter.set_result(task)
 

@@ -15,6 +15,7 @@ from typing import Any
 from refdesk.downstream.session import McpSession, ServerProfile
 from refdesk.errors import DependencyError, ServerRefused
 from refdesk.resilience.dependency import Pause
+from refdesk.support.lru import BoundedDict
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class SubscriptionState:
     def __init__(self) -> None:
         self.level: str | None = None
         self.changed = asyncio.Event()
-        self._uris: dict[str, None] = {}
+        self._uris: BoundedDict[str, None] = BoundedDict(MAX_SUBSCRIPTIONS)
         self._subscribers: dict[str, Counter[Hashable]] = {}
         """Subscribers by URI, also while the subscription is only requested."""
 
@@ -79,8 +80,6 @@ class SubscriptionState:
         if method == SET_LEVEL and isinstance(level, str):
             self.level = level
         elif method == SUBSCRIBE and isinstance(uri, str):
-            if len(self._uris) >= MAX_SUBSCRIPTIONS:
-                del self._uris[next(iter(self._uris))]
             self._uris[uri] = None
         elif method == UNSUBSCRIBE and isinstance(uri, str):
             self._uris.pop(uri, None)

@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from refdesk.config import Config, McpServerConfig, load_servers_again
-from refdesk.config.plain_files import lock_file, replace_text
 from refdesk.config.server_entries import NAME, NAME_RULE, read_entries
 from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, list_client_files
 from refdesk.downstream.files.server_log import ServerLog, read_last_lines
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
+from refdesk.support.fs import lock_file, replace_file
 from refdesk.validation import nearest_name
 
 __all__ = [
@@ -137,7 +137,8 @@ class ServersFile:
             with lock_file(self.path):
                 entries = self.entries()
                 yield entries
-                replace_text(self.path, json.dumps({SECTION: entries}, indent=2, ensure_ascii=False) + "\n")
+                text = json.dumps({SECTION: entries}, indent=2, ensure_ascii=False)
+                replace_file(self.path, f"{text}\n".encode())
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 

@@ -7,8 +7,6 @@ the server itself.
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -21,6 +19,7 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.config.types import mask_url
 from refdesk.downstream.fleet.names import append_hash, clean_name
 from refdesk.downstream.transports.base import Message
+from refdesk.support.fs import replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -79,20 +78,10 @@ class ListCache:
             encoded = orjson.dumps({**content, **{name: lists[name] for name in LIST_NAMES}})
             if len(encoded) > MAX_BYTES:
                 raise ValueError("it would be too large")
-            self._replace(self._path(server), encoded)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path(server), encoded, is_durable=False)
         except (OSError, ValueError, TypeError) as error:
             self._warn("downstream.listing_unwritten", server, error)
-
-    def _replace(self, path: Path, content: bytes) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".listing-", delete=False) as file:
-            try:
-                file.write(content)
-                file.flush()
-                os.replace(file.name, path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
 
     def _path(self, server: str) -> Path:
         name = clean_name(server)

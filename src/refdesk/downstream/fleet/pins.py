@@ -19,9 +19,9 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refdesk.config.plain_files import lock_file, replace_text
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
+from refdesk.support.fs import lock_file, replace_file
 from refdesk.validation import nearest_name
 
 logger = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class Pins:
             raise ConfigError([f"{self.path}: cannot be understood ({place}: {where['msg']}); mend it"]) from None
 
     def _replace(self, file: _PinsFile) -> None:
-        replace_text(self.path, orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2).decode() + "\n")
+        replace_file(self.path, orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n")
 
     @contextmanager
     def _lock(self) -> Iterator[None]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
+from refdesk.support.lru import BoundedDict
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class ResourceOwners:
     """Servers of unlisted resources, as found by `scan`."""
 
     def __init__(self) -> None:
-        self._owners: OrderedDict[str, Connection] = OrderedDict()
+        self._owners: BoundedDict[str, Connection] = BoundedDict(MAX_RESOURCES)
 
     def get(self, uri: str) -> Connection | None:
         """Return the server that had the resource."""
@@ -46,17 +46,11 @@ class ResourceOwners:
             async with asyncio.timeout(MAX_SCAN_SECONDS):
                 for connection in connections:
                     if _may_have_resources(connection) and (answer := await _try_read(connection, read)) is not None:
-                        self._store(uri, connection)
+                        self._owners[uri] = connection
                         return connection, answer
         except TimeoutError:
             logger.warning("downstream.scan_ended", extra={"fields": {"seconds": MAX_SCAN_SECONDS}})
         return None
-
-    def _store(self, uri: str, connection: Connection) -> None:
-        self._owners[uri] = connection
-        self._owners.move_to_end(uri)
-        if len(self._owners) > MAX_RESOURCES:
-            self._owners.popitem(last=False)
 
 
 def _may_have_resources(connection: Connection) -> bool:

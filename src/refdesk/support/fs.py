@@ -1,0 +1,44 @@
+"""Files shared by processes: atomic replacement and inter-process locks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
+    """Replace a file's content atomically, with mode 0600. A symbolic link stays a link.
+
+    With `is_durable`, the content is on disk when this returns, and deleted content can't reappear after a power
+    failure.
+    """
+    target = Path(os.path.realpath(path))
+    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".new-", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            if is_durable:
+                os.fsync(file.fileno())
+            os.replace(file.name, target)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    if is_durable:
+        descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[None]:
+    """Hold an exclusive inter-process lock on a file. The lock file is a sibling, as the file itself gets replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
