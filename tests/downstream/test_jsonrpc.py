@@ -83,7 +83,7 @@ async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_serve
     peer.on_message({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
     peer.on_message({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}})
     await pipe.has_sent(2)
-    assert pipe.sent[1]["error"]["message"] == "This elicitation/create cannot be passed on"
+    assert pipe.sent[1]["error"]["message"] == "This elicitation/create cannot be forwarded"
     peer.on_message({"jsonrpc": "2.0", "id": pipe.sent[0]["id"], "result": {"content": []}})
     assert await asking == {"content": []}
     assert peer.garbage == 2

@@ -354,7 +354,7 @@ async def test_who_has_waited_long_enough_for_a_place_waits_no_longer() -> None:
 
     first = asyncio.create_task(world.dependency.run(visit))
     await wait_all_tasks_blocked()
-    with pytest.raises(Overloaded, match="No place for a call"):
+    with pytest.raises(Overloaded, match="No free slot for a call"):
         await world.dependency.run(visit, queue_seconds=0.01)
     go.set()
     assert await first == await world.dependency.run(visit, queue_seconds=0.01) == "done"

@@ -118,9 +118,9 @@ def find_mirrored_arguments(schema: Any) -> Mirrored:
             continue
         token = node[_HEADER_KEYWORD]
         if not path:
-            raise HeaderMirrorError(f"{_HEADER_KEYWORD} stands where there is no one argument")
+            raise HeaderMirrorError(f"{_HEADER_KEYWORD} doesn't belong to a single argument")
         if not isinstance(token, str) or not _HEADER_TOKEN.fullmatch(token):
-            raise HeaderMirrorError(f"{_HEADER_KEYWORD} of {'.'.join(path)!r} is no name for a header")
+            raise HeaderMirrorError(f"{_HEADER_KEYWORD} of {'.'.join(path)!r} is not a valid header name")
         if node.get("type") not in _MIRRORABLE_TYPES:
             raise HeaderMirrorError(f"{_HEADER_KEYWORD} of {'.'.join(path)!r}, whose type no header can carry")
         if token.lower() in (other.lower() for other in found.values()):

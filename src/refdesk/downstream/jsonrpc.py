@@ -169,7 +169,7 @@ class Peer:
             else:
                 pending.answer.set_result(message)
         elif not isinstance(method, str):
-            self.on_garbage("a message whose method is no text")
+            self.on_garbage("a message whose method is not text")
         elif id is None:
             self._handle_notification(method, _as_object(message.get("params")), related)
         elif isinstance(id, (str, int)):
@@ -227,7 +227,7 @@ class Peer:
             while pending.notifications and pending.callbacks is not None:
                 await pending.callbacks.tell(*pending.notifications.popleft())
         except Exception as error:  # noqa: BLE001 logged
-            self.on_garbage(f"a notification that cannot be passed on: {type(error).__name__}")
+            self.on_garbage(f"a notification that cannot be forwarded: {type(error).__name__}")
 
     def _handle_request(self, id: str | int, method: str, params: Mapping[str, Any], related: str | None) -> None:
         if method == "ping":
@@ -249,7 +249,7 @@ class Peer:
             pending.server_requests = {}
         server_requests = pending.server_requests
         if id in server_requests or len(server_requests) >= MAX_SERVER_REQUESTS:
-            error = {"code": INTERNAL_ERROR, "message": "Too much is asked at a time"}
+            error = {"code": INTERNAL_ERROR, "message": "Too many concurrent requests"}
             self._respond(id, {"error": error})
             return
         server_requests[id] = self._tasks.spawn(self._answer_request(pending, id, method, params))
@@ -271,8 +271,8 @@ class Peer:
         except RefdeskError as error:
             answer = {"error": {"code": error.code, "message": error.detail, "data": error.data}}
         except Exception as error:  # noqa: BLE001 logged, and returned to the server
-            self.on_garbage(f"a question that cannot be passed on: {type(error).__name__}")
-            answer = {"error": {"code": INTERNAL_ERROR, "message": f"This {method[:100]} cannot be passed on"}}
+            self.on_garbage(f"a question that cannot be forwarded: {type(error).__name__}")
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"This {method[:100]} cannot be forwarded"}}
         finally:
             server_requests.pop(id, None)
         self._respond(id, answer)
@@ -364,7 +364,7 @@ class Peer:
             code = error.get("code")
             number = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
             raise ServerRefused(self.name, number, str(error.get("message") or "no reason given"), error.get("data"))
-        raise ServerTalksNonsense(f"The server {self.name!r} gave an answer without a result")
+        raise ServerTalksNonsense(f"The server {self.name!r} returned a response without a result")
 
 
 def _remove(server_requests: dict[str | int, asyncio.Task[None]], id: str | int, _: asyncio.Task[None]) -> None:
@@ -379,5 +379,5 @@ def _reply_without_client(method: str) -> Message:
     """Return the response to a server request that can't be assigned to a client."""
     if method == "roots/list":
         return {"result": {"roots": []}}
-    message = f"There is no one client here that {method} could be meant for"
+    message = f"{method} can't be assigned to one client"
     return {"error": {"code": METHOD_NOT_FOUND, "message": message}}

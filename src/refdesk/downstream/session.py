@@ -166,7 +166,7 @@ class McpSession:
     def _select_usable(self, member: str, given: Any) -> list[Message]:
         """Return the valid entries of a page. The others are logged and dropped."""
         if not isinstance(given, list):
-            raise ServerTalksNonsense(f"The server {self.peer.name!r} gave a list without {member!r}")
+            raise ServerTalksNonsense(f"The server {self.peer.name!r} returned a list without {member!r}")
         key = _KEY_FIELDS.get(member, "name")
         usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(key), str)]
         if len(usable) < len(given):
@@ -254,7 +254,7 @@ async def _initialize(peer: Peer, version: str, options: SessionOptions) -> Serv
     answer = await peer.request("initialize", params)
     agreed = answer.get("protocolVersion")
     if not isinstance(agreed, str) or not 0 < len(agreed) <= MAX_VERSION_CHARACTERS or not agreed.isprintable():
-        raise ServerTalksNonsense(f"The server {peer.name!r} did not say which revision of MCP it speaks")
+        raise ServerTalksNonsense(f"The server {peer.name!r} did not return a valid protocol version")
     return _build_profile(peer, agreed, answer, answer.get("serverInfo"))
 
 
@@ -286,7 +286,7 @@ def _measure_size(entry: Message) -> int:
 def _build_profile(peer: Peer, version: str, answer: Message, info: Any) -> ServerProfile:
     capabilities, instructions = answer.get("capabilities"), answer.get("instructions")
     if not isinstance(capabilities, dict):
-        raise ServerTalksNonsense(f"The server {peer.name!r} did not say what it can do")
+        raise ServerTalksNonsense(f"The server {peer.name!r} did not declare its capabilities")
     return ServerProfile(
         version,
         capabilities,
@@ -444,7 +444,7 @@ class SessionTask:
             logger.exception("downstream.closing_failed", extra={"fields": {"server": self.name}})
         finally:
             if not self._open_result.done():
-                self._fail_open(ServerAway(f"The server {self.name!r} was let go before it had been greeted"))
+                self._fail_open(ServerAway(f"The server {self.name!r} was closed before the handshake was complete"))
             await self.peer.close()
             self._owner.on_closed(self)
 
@@ -479,7 +479,7 @@ class SessionTask:
             # With calls in flight the server may just be too busy to answer.
             if not is_there and not self.in_flight:
                 why = error.detail if isinstance(error, DependencyError) else f"it did not answer within {seconds:g} s"
-                self.peer.on_close(ServerAway(f"The server {self.name!r} is there no more: {why[:500]}"))
+                self.peer.on_close(ServerAway(f"The server {self.name!r} no longer responds: {why[:500]}"))
 
     def _fail_open(self, error: RefdeskError) -> None:
         self._open_result.set_exception(error)
@@ -489,12 +489,14 @@ class SessionTask:
         """Return the error for a session that couldn't be opened."""
         match error:
             case TimeoutError():
-                did = "answer the greeting" if self.transport is not None else "start"
+                did = "answer the handshake" if self.transport is not None else "start"
                 return ServerAway(f"The server {self.name!r} did not {did} within {seconds:g} s")
             case ServerRefused():
-                return ServerAway(f"The server {self.name!r} refused the greeting: {error.detail[:500]}")
+                return ServerAway(f"The server {self.name!r} rejected the handshake: {error.detail[:500]}")
             case ServerGone():
-                return ServerAway(f"The server {self.name!r} ended while it was greeted: {error.detail[:500]}")
+                return ServerAway(
+                    f"The server {self.name!r} closed the connection during the handshake: {error.detail[:500]}"
+                )
             case RefdeskError():
                 return error
         logger.error("downstream.opening_failed", exc_info=error, extra={"fields": {"server": self.name}})

@@ -160,7 +160,7 @@ class Dependency:
             async with asyncio.timeout(seconds):
                 await self._bulkhead.wait()
         except TimeoutError:
-            raise Overloaded(f"No place for a call of {self.name} within {seconds:g} s; try again later") from None
+            raise Overloaded(f"No free slot for a call to {self.name} within {seconds:g} s. Try again later.") from None
 
     def _admit(self) -> Permit:
         """Get a permit from the breaker. If it rejects the call, the slot is released."""
@@ -201,8 +201,7 @@ class Dependency:
         for listener in self._listeners:
             listener.on_breaker_rejection(self.name)
         return BreakerOpen(
-            f"The dependency {self.name!r} failed several times in a row and is left alone for a while; "
-            f"try again in {wait:.1f} seconds",
+            f"The dependency {self.name!r} failed several times in a row. Try again in {wait:.1f} seconds.",
             retry_after=wait,
         )
 

@@ -82,9 +82,9 @@ async def test_a_hang_in_the_greeting_is_cut_and_told() -> None:
     server = Loopback()
     server.hangs.add("initialize")
     async with run_connection(settings(connect_timeout_seconds=0.05), open_transport=server.open) as (connection, _):
-        with pytest.raises(ServerAway, match=r"did not answer the greeting within 0\.05 s"):
+        with pytest.raises(ServerAway, match=r"did not answer the handshake within 0\.05 s"):
             await connection.request("x/y")
-        assert connection.status.text.startswith("Error(The server 'it' did not answer the greeting")
+        assert connection.status.text.startswith("Error(The server 'it' did not answer the handshake")
         assert server.close_count == 1
 
 
@@ -173,7 +173,7 @@ async def test_a_server_that_never_starts_is_tried_six_times_in_a_minute_at_most
 
 async def test_a_call_while_the_server_is_away_fails_at_once_and_says_why() -> None:
     server, clock = Loopback(), Clock()
-    server.away = "nothing answers at its address"
+    server.away = "no server is listening at its address"
     async with run_connection(settings(connect_tries=1), **clock_options(clock), open_transport=server.open) as (
         connection,
         watcher,
@@ -181,7 +181,7 @@ async def test_a_call_while_the_server_is_away_fails_at_once_and_says_why() -> N
         clock.stopped = True
         await watcher.until(lambda: connection.status.state == "Error")
         for _ in range(20):
-            with pytest.raises(ServerAway, match="nothing answers at its address"):
+            with pytest.raises(ServerAway, match="no server is listening at its address"):
                 await connection.request("x/y")
         assert server.open_count == 1
         assert connection.dependency.state == "closed"
@@ -428,9 +428,9 @@ async def test_what_is_no_longer_used_says_so_at_once() -> None:
     server = Loopback()
     async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
-    with pytest.raises(ServerAway, match="no longer used"):
+    with pytest.raises(ServerAway, match="is stopped"):
         await connection.request("x/y")
-    with pytest.raises(ServerAway, match="no longer used"):
+    with pytest.raises(ServerAway, match="is stopped"):
         await connection.restart()
 
 

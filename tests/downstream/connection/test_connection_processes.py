@@ -47,7 +47,7 @@ async def test_a_hanging_call_ends_in_time_and_the_server_is_told() -> None:
 async def test_a_server_that_hangs_in_its_greeting_is_killed() -> None:
     before = children()
     async with run_connection(bad_stdio("hang", connect_timeout_seconds=1)) as (connection, watcher):
-        with pytest.raises(ServerAway, match=r"did not answer the greeting within 1 s"):
+        with pytest.raises(ServerAway, match=r"did not answer the handshake within 1 s"):
             await connection.request("tools/list")
         await watcher.until(lambda: "Error" in watcher.states)
     await eventually(lambda: children() <= before)

@@ -74,7 +74,7 @@ def test_a_schema_that_leaves_its_type_unsaid_is_mended() -> None:
 def test_of_two_of_one_name_the_first_counts() -> None:
     sifted = filter_list("tools", [tool("a", "first"), tool("a", "second")])
     assert [entry.definition["description"] for entry in sifted.entries] == ["first"]
-    assert sifted.reasons == ["'a': it is there twice"]
+    assert sifted.reasons == ["'a': it's a duplicate"]
 
 
 def test_a_list_without_end_is_cut() -> None:

@@ -45,7 +45,7 @@ async def test_many_answers_find_their_callers(server: BadHttp) -> None:
 
 @pytest.mark.parametrize("place", ["foreign", "otherport", "user"])
 async def test_messages_go_nowhere_but_to_the_server_itself(server: BadHttp, place: str) -> None:
-    with pytest.raises(ServerAway, match="not its own"):
+    with pytest.raises(ServerAway, match="another origin"):
         async with conversing(open_sse, server.url(f"sse/{place}")):
             pass
     assert [request.method for request in server.seen] == ["GET"]
@@ -59,12 +59,12 @@ async def test_messages_go_nowhere_but_to_the_server_itself(server: BadHttp, pla
         ("html", "is it of the type 'http'"),
         ("reset", "ended before"),
         ("close", "ended before"),
-        ("nothttp", "no HTTP"),
-        ("ssecut", "is over"),
-        ("badchunksse", "no HTTP"),
-        ("late", "did not say within 0.3 seconds where messages go"),
-        ("hang", "did not say within 0.3 seconds"),
-        ("comments", "did not say within 0.3 seconds"),
+        ("nothttp", "invalid HTTP"),
+        ("ssecut", "has ended"),
+        ("badchunksse", "invalid HTTP"),
+        ("late", "did not name a URL for messages within 0.3 seconds"),
+        ("hang", "did not name a URL for messages within 0.3 seconds"),
+        ("comments", "did not name a URL for messages within 0.3 seconds"),
         ("bigcomment", "more than 50000 bytes"),
         ("drip", "is it of the type 'http'"),
     ],

@@ -58,7 +58,7 @@ async def test_what_a_server_says_right_before_it_ends_is_heard() -> None:
         async with open_stdio("last", config, Peer("last", owner), exit_grace_seconds=PATIENCE_SECONDS):
             await asyncio.wait_for(owner.is_lost.wait(), PATIENCE_SECONDS)
         assert owner.noticed_methods == ["notifications/last"]
-        assert owner.losses[0].detail == "The server 'last' ended with exit status 7; it last said: why"
+        assert owner.losses[0].detail == "The server 'last' ended with exit status 7; its last stderr line: why"
 
 
 async def test_a_server_that_exits_at_its_start_is_quoted_without_its_secrets() -> None:
@@ -66,7 +66,7 @@ async def test_a_server_that_exits_at_its_start_is_quoted_without_its_secrets() 
         error = await conversation.loss()
     assert error.detail == (
         "The server 'bad' ended with exit status 3; "
-        "it last said: boom: this server always crashes at start; api_key=********"
+        "its last stderr line: boom: this server always crashes at start; api_key=********"
     )
 
 

@@ -183,7 +183,7 @@ async def test_a_connection_that_breaks_is_lost_at_once() -> None:
     box = Box()
     async with serve_websocket(vanish) as url, open_test_socket(url, box):
         await box.holds(losses=1)
-    assert [loss.detail for loss in box.losses] == ["The server 'chat' hung up: WebSocket code 1006"]
+    assert [loss.detail for loss in box.losses] == ["The server 'chat' dropped the connection: WebSocket code 1006"]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ async def test_what_is_no_websocket_server_is_away() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ServerAway, match="no WebSocket server"):
+        with pytest.raises(ServerAway, match="not a WebSocket server"):
             async with open_test_socket(url, Box()):
                 pytest.fail("that was mail")
 

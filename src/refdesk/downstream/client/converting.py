@@ -130,7 +130,7 @@ def _get_size(path: Path) -> int:
     if stat.S_ISDIR(found.st_mode):
         raise CannotOpen(f"{str(path)!r} is a folder; give its files one by one.")
     if not stat.S_ISREG(found.st_mode):
-        raise CannotOpen(f"{str(path)!r} is no file that could be converted.")
+        raise CannotOpen(f"{str(path)!r} is not a regular file.")
     return found.st_size
 
 
@@ -180,7 +180,7 @@ def parse_conversion(server: str, result: ToolResult) -> ServerDocument:
     structured = result.structured if isinstance(result.structured, Mapping) else {}
     handle = structured.get("handle") or structured.get("document_key")
     if not isinstance(handle, str):
-        raise ServerTalksNonsense(f"The server {server!r} did not say by which handle it keeps the document")
+        raise ServerTalksNonsense(f"The server {server!r} did not return a document handle")
     return ServerDocument(handle, result)
 
 
@@ -203,7 +203,7 @@ def _build_refusal(server: str, code: int, result: ToolResult) -> ServerRefused:
     """Return the error for a failed result. Refdesk servers put the error type into `_meta`."""
     meta = result.raw.get("_meta")
     data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
-    return ServerRefused(server, code, result.text or "it failed, and did not say why", data)
+    return ServerRefused(server, code, result.text or "it failed without a message", data)
 
 
 async def convert(

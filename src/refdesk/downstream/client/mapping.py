@@ -50,9 +50,9 @@ def _permanent(code: str, user_message: str, action: str = SUPPORT) -> ErrorMapp
 
 UNAVAILABLE = _retryable("E201", "The processing service is unavailable")
 TIMED_OUT = _retryable("E202", "The request took too long")
-INVALID = _permanent("E203", "The request is not one that the service understands")
+INVALID = _permanent("E203", "The service does not understand the request")
 NO_SUCH_TOOL = _permanent("E204", "The requested tool is not available")
-NO_TOOLS = _permanent("E205", "The service does not offer what is needed")
+NO_TOOLS = _permanent("E205", "The service lacks a required feature")
 NOT_CONVERTED = _retryable("E302", "The document could not be converted")
 NOT_EXPORTED = _retryable("E303", "The document could not be exported")
 UNEXPECTED = ErrorMapping("E201", "An unexpected error occurred", True, LATER)
@@ -74,7 +74,7 @@ ERRORS: Mapping[int, ErrorMapping] = MappingProxyType(
 
 _NOT_ALLOWED = _permanent("E201", "The service does not accept the credentials", "Check the key or token")
 _BUSY = ErrorMapping("E201", "The processing service is busy", True, LATER)
-_UNUSABLE = _permanent("E302", "The document is not one that can be converted", "Try another file")
+_UNUSABLE = _permanent("E302", "The document cannot be converted", "Try another file")
 _CANNOT_OPEN = _permanent("E203", "The file or address cannot be opened", "Check what was entered")
 
 _MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], ErrorMapping], ...] = (

@@ -175,7 +175,7 @@ class Client:
         """Return the contents of a resource."""
         contents = (await self._request("resources/read", {"uri": uri})).get("contents")
         if not isinstance(contents, list):
-            raise ServerTalksNonsense(f"The server {self.name!r} gave a resource without contents")
+            raise ServerTalksNonsense(f"The server {self.name!r} returned a resource without contents")
         return contents
 
     async def subscribe(self, uri: str) -> None:

@@ -21,7 +21,7 @@ class ToolResult:
         content = raw.get("content", [])
         if isinstance(content, list) and all(_is_valid_item(item) for item in content):
             return cls(raw)
-        raise ServerTalksNonsense(f"The server {server!r} gave a result that is none: its content is malformed")
+        raise ServerTalksNonsense(f"The server {server!r} returned a result with malformed content")
 
     @property
     def content(self) -> Sequence[Mapping[str, Any]]:

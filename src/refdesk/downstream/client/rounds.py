@@ -35,7 +35,7 @@ async def _answer_requests(server: Connection, result: Message, callbacks: Callb
     """Return the parameters to add to the repeated call."""
     requests = result.get("inputRequests")
     if not isinstance(requests, dict) or not all(_is_request(each) for each in requests.values()):
-        raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")
+        raise ServerTalksNonsense(f"The server {server.name!r} requires input but sent no valid requests")
     answers = {
         name: await callbacks.ask(name, each["method"], each.get("params") or {}) for name, each in requests.items()
     }

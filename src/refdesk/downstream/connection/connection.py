@@ -546,7 +546,7 @@ class PersistentSession:
     async def _close(self) -> None:
         """Close all sessions and wait for them. Cancelling it speeds that up."""
         self.current = None
-        self._error, self._retry_at = ServerAway(f"The server {self._connection.name!r} is no longer used"), NEVER
+        self._error, self._retry_at = ServerAway(f"The server {self._connection.name!r} is stopped"), NEVER
         self._connection.set_status(STOPPED)
         for waiter in self._pop_waiters():
             waiter.set_exception(ServerAway(self._error.detail))

@@ -59,7 +59,7 @@ class EphemeralSessions:
     def raise_if_unavailable(self) -> None:
         """Raise if the connection is stopped."""
         if self._is_stopped:
-            raise ServerAway(f"The server {self._connection.name!r} is no longer used")
+            raise ServerAway(f"The server {self._connection.name!r} is stopped")
 
     def check_liveness(self) -> None:
         """Do nothing: the failed session is already closed."""

@@ -95,7 +95,7 @@ class ServerFilesWatcher:
         problem = f"{first} (and {len(more)} more)" if more else first
         if problem != self._last_problem:
             self._last_problem = problem
-            fields = {"problem": problem, "effect": "the servers are as they were"}
+            fields = {"problem": problem, "effect": "the servers are unchanged"}
             logger.error("downstream.config_broken", extra={"fields": fields})
 
 

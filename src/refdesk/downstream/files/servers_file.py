@@ -93,7 +93,7 @@ class ServersFile:
         with self._edit() as stored:
             for name, entry in entries.items():
                 if not NAME.fullmatch(name):
-                    raise InvalidArguments([Problem("NAME", f"{name[:80]!r} will not do: {NAME_RULE}")])
+                    raise InvalidArguments([Problem("NAME", f"{name[:80]!r} is not a valid name: {NAME_RULE}")])
                 if name in stored and not replace:
                     rule = f"there is a server named {name!r} already; remove it first, or give --replace"
                     raise InvalidArguments([Problem("NAME", rule)])

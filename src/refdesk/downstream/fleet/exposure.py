@@ -107,9 +107,9 @@ def filter_list(list_name: ListName, definitions: Iterable[Message]) -> Filtered
         try:
             _check(list_name, definition)
             if original in seen:
-                raise _InvalidDefinition("it is there twice")
+                raise _InvalidDefinition("it's a duplicate")
             if len(seen) >= MAX_ENTRIES[list_name]:
-                raise _InvalidDefinition(f"there are {MAX_ENTRIES[list_name]} of them already")
+                raise _InvalidDefinition(f"there are more than {MAX_ENTRIES[list_name]}")
             sanitized, invisible = _sanitize(list_name, definition)
         except (_InvalidDefinition, TooDeep) as error:
             filtered.drop(original, str(error))
@@ -128,17 +128,17 @@ def _check(list_name: ListName, definition: Message) -> None:
     """Raise if a definition is invalid."""
     for name in (KEY_FIELDS[list_name], "name"):
         if not isinstance(definition.get(name), str) or not definition[name]:
-            raise _InvalidDefinition(f"its {name} is no text")
+            raise _InvalidDefinition(f"its {name} is not text")
     max_length = MAX_URI_CHARACTERS if "uri" in KEY_FIELDS[list_name] else MAX_NAME_CHARACTERS
     if len(definition[KEY_FIELDS[list_name]]) > max_length:
         raise _InvalidDefinition(f"its {KEY_FIELDS[list_name]} has more than {max_length} characters")
     for name, expected_type in _FIELDS[list_name].items():
         if definition.get(name) is not None and not isinstance(definition[name], expected_type):
-            raise _InvalidDefinition(f"its {name} is not of the right kind")
+            raise _InvalidDefinition(f"its {name} has the wrong type")
     if list_name == "tools" and not _is_object_schema(definition.get("inputSchema")):
         raise _InvalidDefinition("its inputSchema does not describe an object")
     if "uri" in KEY_FIELDS[list_name] and visible(definition[KEY_FIELDS[list_name]])[1]:
-        raise _InvalidDefinition("its URI has characters in it that nobody can see")
+        raise _InvalidDefinition("its URI contains invisible characters")
     try:
         if len(orjson.dumps(definition)) > MAX_DEFINITION_BYTES:
             raise _InvalidDefinition("it is too long")

@@ -111,7 +111,7 @@ def fingerprint(settings: McpServerConfig) -> str:
 def _parse_lists(content: object, server: str, expected: str) -> Lists | None:
     """Return the lists in a file, or None if it belongs to another server."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise ValueError("it is not a list of ours")
+        raise ValueError("it is not a cached list")
     if content.get("server") != server or content.get("fingerprint") != expected:
         return None
     return Lists(**{name: _read_entries(content, name) for name in LIST_NAMES})

@@ -113,7 +113,7 @@ class ServerList:
                 await self._fetch()
             except Exception:
                 logger.exception("downstream.list_broken", extra={"fields": {"server": self._connection.name}})
-                self.error, self.is_live, self._failures = "an error that nobody foresaw; the log says more", False, 1
+                self.error, self.is_live, self._failures = "unexpected error; see the log", False, 1
             finally:
                 result.set_result(None)
 

@@ -164,7 +164,7 @@ class Pins:
         return rejected
 
     def forget(self, server: str) -> None:
-        """Delete the pins of a server, so that its tools are trusted anew when first seen."""
+        """Delete the pins of a server, so that its tools are trusted when first seen again."""
         with self._lock():
             file = self._read()
             if file.servers.pop(server, None) is not None:
@@ -187,7 +187,7 @@ class Pins:
         except ValidationError as error:
             where = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, where["loc"])) or "the whole"
-            raise ConfigError([f"{self.path}: cannot be understood ({place}: {where['msg']}); mend it"]) from None
+            raise ConfigError([f"{self.path}: invalid ({place}: {where['msg']}). Fix it."]) from None
 
     def _replace(self, file: _PinsFile) -> None:
         replace_file(self.path, orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n")

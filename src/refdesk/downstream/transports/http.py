@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -166,12 +166,12 @@ class Endpoint:
         if 300 <= status < 400:
             place = mask_url(response.headers.get(hdrs.LOCATION, ""))[:200]
             return ServerAway(
-                f"The server {self.name!r} wants to be asked elsewhere ({status} to {place!r}), which is not followed: "
-                f"set its `url` to the right address"
+                f"The server {self.name!r} redirects to {place!r} (HTTP {status}), which is not followed. "
+                f"Set its `url` to the right address."
             )
         if status == 429 or status >= 500:
             wait = parse_retry_after(response.headers.get(hdrs.RETRY_AFTER))
-            return ServerAway(f"The server {self.name!r} cannot answer at this time (HTTP {status})", retry_after=wait)
+            return ServerAway(f"The server {self.name!r} is unavailable (HTTP {status})", retry_after=wait)
         hint = "; a server of the older kind needs the type 'sse'" if status in _OTHER_TRANSPORT else ""
         return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")
 
@@ -203,14 +203,14 @@ class Endpoint:
         """Map a connection error. Its own text may contain the URL and is left out."""
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return ServerAway(
-                f"The server {self.name!r} did not take a connection within {self.connect_seconds:g} seconds"
+                f"The server {self.name!r} did not accept a connection within {self.connect_seconds:g} seconds"
             )
         if isinstance(error, aiohttp.ClientConnectorError):
             return ServerAway(f"The server {self.name!r} cannot be connected to: {_describe_connect_error(error)}")
         if isinstance(error, aiohttp.ClientResponseError):
-            return self.build_protocol_error("sent what is no HTTP")
+            return self.build_protocol_error("sent an invalid HTTP response")
         if isinstance(error, aiohttp.ClientPayloadError):
-            return ServerGone(f"The answer of the server {self.name!r} broke off or was no HTTP")
+            return ServerGone(f"The answer of the server {self.name!r} was cut off or is not valid HTTP")
         return ServerGone(f"The connection to the server {self.name!r} ended before its answer")
 
 
@@ -255,20 +255,22 @@ def _describe_connect_error(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return "its certificate is not trusted"
     if isinstance(error, aiohttp.ClientSSLError):
-        return "TLS could not be agreed on"
+        return "the TLS handshake failed"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its name is not known"
-    return "nothing answers at its address"
+        return "its host name can't be resolved"
+    return "no server is listening at its address"
 
 
-def parse_url_and_headers(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
+def parse_url_and_headers(
+    name: str, settings: McpServerConfig, schemes: Collection[str] = ("http", "https")
+) -> tuple[URL, CIMultiDict[str]]:
     """Return the URL of a server and its default headers. Credentials in the URL become a header."""
     try:
         url = URL(settings.url.get_secret_value() if settings.url else "")
     except ValueError as error:
-        raise ServerAway(f"The url of the server {name!r} is none") from error
-    if url.scheme not in ("http", "https", "ws", "wss") or not url.raw_host:
-        raise ServerAway(f"The url of the server {name!r} is no http address")
+        raise ServerAway(f"The url of the server {name!r} is invalid") from error
+    if url.scheme not in schemes or not url.raw_host:
+        raise ServerAway(f"The url of the server {name!r} is not an HTTP URL")
     headers = CIMultiDict({hdrs.USER_AGENT: f"refdesk/{__version__}", hdrs.ACCEPT_ENCODING: "gzip, deflate"})
     if url.user is not None:
         headers[hdrs.AUTHORIZATION] = aiohttp.encode_basic_auth(url.user, url.password or "")

@@ -59,7 +59,7 @@ class SseTransport:
             raise ServerAway(error.detail) from error
         except TimeoutError as error:
             raise ServerAway(
-                f"The server {self._endpoint.name!r} did not say within {seconds:g} seconds where messages go"
+                f"The server {self._endpoint.name!r} did not name a URL for messages within {seconds:g} seconds"
             ) from error
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
@@ -126,9 +126,9 @@ class SseTransport:
         try:
             place = self._endpoint.url.join(URL(named[:MAX_ADDRESS_BYTES].decode()))
         except ValueError as error:
-            raise self._endpoint.build_protocol_error("names an address for messages that is none") from error
+            raise self._endpoint.build_protocol_error("names an invalid URL for messages") from error
         if place.user is not None or place.origin() != self._endpoint.url.origin():
-            raise self._endpoint.build_protocol_error("names an address for messages that is not its own")
+            raise self._endpoint.build_protocol_error("names a URL for messages on another origin")
         return place
 
     def _handle_refusal(self, response: aiohttp.ClientResponse) -> None:
@@ -144,4 +144,4 @@ class SseTransport:
             self._listener.on_close(error)
 
     def _build_closed_error(self) -> ServerGone:
-        return ServerGone(f"The connection to the server {self._endpoint.name!r} is over")
+        return ServerGone(f"The connection to the server {self._endpoint.name!r} has ended")

@@ -121,7 +121,7 @@ class StdioTransport:
             await self._loop.connect_write_pipe(lambda: self._stdin, stdin)
             self._unclaimed_pipes.remove(stdin)
         except OSError as error:
-            raise ServerAway(f"The server {self.name!r} cannot be talked to: {error.strerror}; try again") from error
+            raise ServerAway(f"No pipes to the server {self.name!r}: {error.strerror}. Try again.") from error
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Write a message. Waits only while the server doesn't read."""
@@ -346,7 +346,7 @@ def _describe_exit(name: str, status: int | None, stderr: Sequence[str]) -> str:
         how = f"ended with exit status {status}"
     else:
         how = f"was ended by {Signals(-status).name if -status in set(Signals) else f'signal {-status}'}"
-    last = f"; it last said: {stderr[-1][:MAX_QUOTE_CHARACTERS]}" if stderr else ""
+    last = f"; its last stderr line: {stderr[-1][:MAX_QUOTE_CHARACTERS]}" if stderr else ""
     return f"The server {name!r} {how}{last}"
 
 

@@ -138,7 +138,7 @@ class StreamableHttpTransport:
         session = response.headers.get(SESSION_HEADER)
         if session:
             if not (session.isascii() and session.isprintable()):
-                raise self._endpoint.build_protocol_error("gave a session an id that no header can carry")
+                raise self._endpoint.build_protocol_error("returned a session ID that is not valid in a header")
             self._has_session = True
             self._endpoint.headers[SESSION_HEADER] = session
 
@@ -146,7 +146,7 @@ class StreamableHttpTransport:
         try:
             content = parse_json(body)
         except orjson.JSONDecodeError as error:
-            raise self._endpoint.build_protocol_error("answered with what is no JSON") from error
+            raise self._endpoint.build_protocol_error("sent an invalid JSON response") from error
         if not deliver(self._listener, content, id):
             raise self._endpoint.build_protocol_error("gave no answer to what was asked")
 
@@ -260,7 +260,7 @@ class StreamableHttpTransport:
             self._listener.on_close(self._build_closed_error())
 
     def _build_closed_error(self) -> ServerGone:
-        return ServerGone(f"The session with the server {self._endpoint.name!r} is over")
+        return ServerGone(f"The session with the server {self._endpoint.name!r} has ended")
 
     def _log(self, event: str, error: Exception) -> None:
         logger.debug(event, extra={"fields": {"server": self._endpoint.name, "why": str(error) or "too slow"}})

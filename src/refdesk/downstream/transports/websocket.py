@@ -175,12 +175,12 @@ class WebSocketTransport:
         if isinstance(frame.data, aiohttp.WebSocketError):
             if frame.data.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
                 return ServerTalksNonsense(f"{server} sent a message of more than {self._max_bytes} bytes")
-            return ServerTalksNonsense(f"{server} does not keep to WebSocket: code {frame.data.code}")
+            return ServerTalksNonsense(f"{server} violates the WebSocket protocol: code {frame.data.code}")
         return self._build_hangup_error()
 
     def _build_hangup_error(self) -> ServerGone:
         code = aiohttp.WSCloseCode.ABNORMAL_CLOSURE
-        return ServerGone(f"The server {self._name!r} hung up: WebSocket code {code:d}")
+        return ServerGone(f"The server {self._name!r} dropped the connection: WebSocket code {code:d}")
 
 
 class _Handshake:
@@ -206,7 +206,7 @@ async def _connect(
     timeouts: Timeouts,
     tls: ssl.SSLContext | bool,
 ) -> ClientWebSocketResponse:
-    url, headers = parse_url_and_headers(name, settings)
+    url, headers = parse_url_and_headers(name, settings, ("ws", "wss", "http", "https"))
     try:
         async with asyncio.timeout(settings.connect_timeout_seconds):
             return await client.ws_connect(
@@ -223,13 +223,15 @@ async def _connect(
         reason = f"no answer within {settings.connect_timeout_seconds:g} s"
     except aiohttp.WSServerHandshakeError as error:
         is_http = error.status != 101
-        reason = f"it answered with the HTTP status {error.status}" if is_http else "it is no WebSocket server for MCP"
+        reason = (
+            f"it answered with the HTTP status {error.status}" if is_http else "it is not a WebSocket server for MCP"
+        )
     except aiohttp.ClientConnectorCertificateError:
         reason = "its certificate is not trusted"
     except ValueError:
-        reason = "its address or headers are none that can be used"
+        reason = "its URL or headers are invalid"
     except aiohttp.ClientConnectorError as error:
         reason = error.strerror or "no connection"
     except _FAILURES:
-        reason = "what answered is no WebSocket server for MCP"
+        reason = "it is not a WebSocket server for MCP"
     raise ServerAway(f"The server {name!r} cannot be connected to: {reason}")
