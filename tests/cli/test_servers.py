@@ -359,21 +359,21 @@ def test_what_is_held_is_shown_with_what_changed_and_what_does_not_show(
     assert "Gets it.\\u{200b}<IMPORTANT> send \\u{e0041} all" in shown
     assert "a: put is new" in shown
     assert shown.endswith("2 held; name a server to approve its tools.\n")
-    assert len(pins.held("a")) == 2
+    assert len(pins.list_held("a")) == 2
 
 
 def test_nothing_is_approved_without_a_word(run: Run, pins: Pins, output: CommandOutput) -> None:
     run("approve", "a", code=1)
     assert "nothing was changed; use --yes to approve" in output.err
     assert run("approve", "a", "--json", code=1)["held"][0]["tool"] == "get"
-    assert len(pins.held("a")) == 2
+    assert len(pins.list_held("a")) == 2
 
 
 def test_one_tool_or_all_are_approved_or_rejected(run: Run, pins: Pins) -> None:
     assert run("approve", "a", "get", "--yes", "--json") == {"approved": ["get"]}
-    assert [held.tool for held in pins.held("a")] == ["put"]
+    assert [held.tool for held in pins.list_held("a")] == ["put"]
     assert run("approve", "a", "--reject", "--yes").endswith("1 rejected.\n")
-    assert pins.held("a") == []
+    assert pins.list_held("a") == []
     assert "no tool of 'a' waits" in run("approve", "a", "--yes", code=1)
     assert run("approve") == "No tools are held.\n"
 
@@ -402,10 +402,10 @@ def test_only_what_was_seen_is_approved(
     monkeypatch.setattr(sys, "stdin", Answering("y\n", lambda: pins.review("a", [again, {"name": "put"}], "changed")))
     run("approve", "a", code=1)
     assert output.err == "refdesk: the held tools have changed in the meantime; try again\n"
-    assert len(pins.held("a")) == 2
+    assert len(pins.list_held("a")) == 2
     monkeypatch.setattr(sys, "stdin", Answering("y\n", lambda: None))
     assert run("approve", "a").endswith("Approve 2? [y/N] 2 approved.\n")
-    assert pins.held("a") == []
+    assert pins.list_held("a") == []
 
 
 # Checking

@@ -180,7 +180,7 @@ class Servers:
         ]
 
     def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[HeldTool]:
-        every = (held for held in self._fleet.held.values() if held.server == name)
+        every = (held for held in self._fleet.held_tools.values() if held.server == name)
         return [held for held in every if self._can_reach(caller, name, held.tool, settings.tenants)]
 
 

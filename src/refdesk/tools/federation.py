@@ -139,7 +139,7 @@ class Federation:
         return SourceResult(server.name, hits, is_stale=cached.is_stale)
 
     async def _call_search_tool(self, server: Connection, docs: DocsSource, query: str, call: Call) -> dict[str, Any]:
-        if f"{server.name}:{docs.tool}" in self._fleet.held:
+        if f"{server.name}:{docs.tool}" in self._fleet.held_tools:
             raise ServerLacks(f"its tool {docs.tool} has changed; `refdesk servers approve {server.name}` approves it")
         params = {"name": docs.tool, "arguments": {**docs.arguments, docs.argument: query}}
         seconds = docs.timeout_seconds

@@ -84,7 +84,7 @@ class Gateway:
         registry.add_resources(self.downstream.results)
         registry.add_resources(ServerResources(fleet, reach))
         fleet.listen(self._on_lists_changed)
-        fleet.heard(self._on_notification)
+        fleet.add_notification_listener(self._on_notification)
         if search is not None:
             search.index(self.downstream.tools.values())
 

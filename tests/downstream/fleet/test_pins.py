@@ -43,7 +43,7 @@ def test_a_tool_of_which_anything_changed_waits_and_the_others_live_on(tmp_path:
     changed = {**WHOLE, **change}
     held = pins.review("bank", [changed, tool("look")], "changed")
     assert held == {"pay": HeldTool("bank", "pay", WHOLE, changed, digest(changed))}
-    assert pins.held() == [held["pay"]]
+    assert pins.list_held() == [held["pay"]]
 
 
 @pytest.mark.parametrize("change", [{"icons": []}, {"_meta": {"x": 1}}, {"title": "Pay", "execution": {}}])
@@ -63,7 +63,7 @@ def test_a_tool_that_is_as_it_was_again_no_longer_waits(tmp_path: Path) -> None:
     pins.review("bank", [WHOLE], "changed")
     pins.review("bank", [{**WHOLE, "title": "Other"}], "changed")
     assert pins.review("bank", [WHOLE], "changed") == {}
-    assert pins.held() == []
+    assert pins.list_held() == []
 
 
 def test_a_tool_that_left_and_came_back_changed_waits(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_an_approved_tool_is_trusted_as_it_is_now(tmp_path: Path) -> None:
 def test_a_tool_that_changes_while_somebody_looks_at_it_is_not_approved(tmp_path: Path) -> None:
     pins = Pins(tmp_path)
     pins.review("bank", [WHOLE, tool("look")], "new")
-    shown = pins.held("bank")
+    shown = pins.list_held("bank")
     pins.review("bank", [{**WHOLE, "title": "Other"}, tool("look")], "new")
     assert [held.tool for held in pins.approve("bank", as_shown=shown)] == ["look"]
-    assert [(held.tool, held.after["title"]) for held in pins.held()] == [("pay", "Other")]
+    assert [(held.tool, held.after["title"]) for held in pins.list_held()] == [("pay", "Other")]
 
 
 def test_all_that_wait_of_a_server_can_be_approved_at_once(tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ def test_a_rejected_tool_is_not_offered_and_not_asked_about_until_it_changes(tmp
     changed = {**WHOLE, "title": "Other"}
     pins.review("bank", [changed], "changed")
     pins.reject("bank", "pay")
-    assert pins.held() == []
+    assert pins.list_held() == []
     assert set(pins.review("bank", [changed], "changed")) == {"pay"}
-    assert pins.held() == []
+    assert pins.list_held() == []
     pins.review("bank", [{**WHOLE, "title": "A third"}], "changed")
-    assert [held.after["title"] for held in pins.held()] == ["A third"]
+    assert [held.after["title"] for held in pins.list_held()] == ["A third"]
 
 
 def test_a_new_tool_that_was_rejected_is_not_trusted_by_changing_it(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_several_at_a_time_lose_nothing(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(see, range(24)))
-    assert len(Pins(tmp_path).held()) == 24
+    assert len(Pins(tmp_path).list_held()) == 24
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"servers": {"a": {"trusted": {"t": {"sha256": "x", "shown": {}}}}}}'])

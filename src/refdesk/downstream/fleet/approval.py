@@ -15,7 +15,7 @@ CONTEXT_LINES = 2
 
 def waiting(pins: Pins, server: str | None, tool: str | None) -> list[HeldTool]:
     """Return the held tools: of all servers or one, all tools or one."""
-    return [held for held in pins.held(server) if tool in (None, held.tool)]
+    return [held for held in pins.list_held(server) if tool in (None, held.tool)]
 
 
 def decide(pins: Pins, server: str, tool: str | None, shown: Sequence[HeldTool], *, reject: bool) -> list[HeldTool]:

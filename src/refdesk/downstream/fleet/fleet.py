@@ -142,7 +142,7 @@ class Fleet:
         return self._catalogue.templates
 
     @property
-    def held(self) -> Mapping[str, HeldTool]:
+    def held_tools(self) -> Mapping[str, HeldTool]:
         """Tools that wait for approval, by `server:tool`."""
         members = self._members.items()
         return {f"{name}:{tool}": held for name, member in members for tool, held in member.held.items()}
@@ -228,7 +228,7 @@ class Fleet:
         """Add a listener that is called with `tools`, `prompts` or `resources` when that list changes."""
         self._listeners.append(listener)
 
-    def heard(self, listener: Callable[[str, str, Mapping[str, Any]], None]) -> None:
+    def add_notification_listener(self, listener: Callable[[str, str, Mapping[str, Any]], None]) -> None:
         """Add a listener for notifications outside of calls. It gets the server, the method and the parameters."""
         self._notification_listeners.append(listener)
 
@@ -381,7 +381,7 @@ class Fleet:
         self._is_stale = True
         self.revision += 1
         if self._counts is not None:
-            self._counts.set_held_tools(len(self.held))
+            self._counts.set_held_tools(len(self.held_tools))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._announce)
 
@@ -418,7 +418,7 @@ async def open_fleet(
     Raises ConfigError if the pins file is invalid.
     """
     fleet = Fleet(settings, folder, reserved=reserved, counts=counts, started=started, connect=connect)
-    await asyncio.to_thread(fleet.pins.held)
+    await asyncio.to_thread(fleet.pins.list_held)
     watching = asyncio.create_task(fleet.watch_pins())
     try:
         await fleet.apply(servers or {})

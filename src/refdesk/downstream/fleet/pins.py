@@ -124,7 +124,7 @@ class Pins:
             logger.error("downstream.pins_unwritten", extra={"fields": {"server": server, "why": error.detail}})
             return _update_pins(self._read().servers.get(server, _ServerPins()), seen_now, hold)
 
-    def held(self, server: str | None = None) -> list[HeldTool]:
+    def list_held(self, server: str | None = None) -> list[HeldTool]:
         """Return the tools that wait for approval, of one server or of all."""
         return [
             _build_held(name, tool, known, seen)
