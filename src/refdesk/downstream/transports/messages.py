@@ -24,15 +24,15 @@ MAX_QUOTE_CHARACTERS = 100
 """Characters of invalid input quoted in a log entry."""
 
 
-def encode_message(name: str, message: Message) -> bytes:
-    """Encode a message for the named server as JSON."""
+def encode_message(name: str, message: Message, option: int = 0) -> bytes:
+    """Encode a message for the named server as JSON, with options of orjson."""
     try:
-        return orjson.dumps(message, _encode_mapping)
+        return orjson.dumps(message, _encode_mapping, option)
     except orjson.JSONEncodeError as error:
         raise InvalidCall(f"This cannot be sent to the server {name!r} as JSON: {error}") from error
 
 
-def deliver(listener: TransportListener, text: str) -> None:
+def deliver_text(listener: TransportListener, text: str) -> None:
     """Parse a text and deliver the message or batch to the listener. Anything else is reported as garbage."""
     if len(text) > PART_COUNT_THRESHOLD and text.count("[") + text.count("{") > MAX_PARTS:
         listener.on_garbage(f"a text of {len(text)} characters with more parts than are taken")
@@ -45,12 +45,13 @@ def deliver(listener: TransportListener, text: str) -> None:
     if type(content) is dict:
         listener.on_message(content)
     elif isinstance(content, list) and 0 < len(content) <= MAX_BATCH:
-        _deliver_batch(listener, content)
+        deliver_batch(listener, content)
     else:
         listener.on_garbage(f"JSON that is no message: {text[:MAX_QUOTE_CHARACTERS]!r}")
 
 
-def _deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
+def deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
+    """Deliver the messages of a batch. Anything else in it is reported as garbage."""
     for message in messages:
         if isinstance(message, dict):
             listener.on_message(message)

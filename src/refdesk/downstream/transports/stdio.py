@@ -17,24 +17,21 @@ import orjson
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.transports.base import Message, NotTaken, TransportListener
+from refdesk.downstream.transports.messages import (
+    MAX_BATCH,
+    MAX_PARTS,
+    PART_COUNT_THRESHOLD,
+    deliver_batch,
+    encode_message,
+)
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
 from refdesk.downstream.transports.stderr import StderrReader
-from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
+from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.telemetry.redaction import iter_secrets
 
 EXIT_GRACE_SECONDS = 1.0
 """Time from the first sign of a server's exit until the connection is reported lost, to collect its last output and
 exit status. They arrive within a millisecond, unless the machine is busy or the server has only closed its output."""
-
-MAX_BATCH = 1000
-"""Messages in one line. No protocol version with batches uses that many."""
-
-MAX_PARTS = 200_000
-"""Objects and lists in one message. More take over a tenth of a second to parse and block the event loop: a few
-megabytes of empty lists would take seconds and half a gigabyte."""
-
-PART_COUNT_THRESHOLD = 262_144
-"""Message size from which objects and lists are counted. Smaller messages can't contain enough to matter."""
 
 MAX_LINES_PER_TURN = 256
 """Lines handled before other tasks get a turn of the event loop."""
@@ -125,10 +122,7 @@ class StdioTransport:
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Write a message. Waits only while the server doesn't read."""
-        try:
-            line = orjson.dumps(message, _encode_mapping, orjson.OPT_APPEND_NEWLINE)
-        except orjson.JSONEncodeError as error:
-            raise InvalidCall(f"This cannot be sent to the server {self.name!r} as JSON: {error}") from error
+        line = encode_message(self.name, message, orjson.OPT_APPEND_NEWLINE)
         while self._stdin.drained is not None and self._error is None:
             await asyncio.shield(self._stdin.drained)
         if self._error is not None:
@@ -293,18 +287,10 @@ class _Output(asyncio.Protocol):
             return
         if type(message) is dict:
             self._listener.on_message(message)
+        elif isinstance(message, list) and 0 < len(message) <= MAX_BATCH:
+            deliver_batch(self._listener, message)
         else:
-            self._handle_batch(message, line)
-
-    def _handle_batch(self, messages: Any, line: bytes | bytearray) -> None:
-        if not isinstance(messages, list) or not 0 < len(messages) <= MAX_BATCH:
             self._report_garbage(line)
-            return
-        for message in messages:
-            if isinstance(message, dict):
-                self._listener.on_message(message)
-            else:
-                self._listener.on_garbage("something in a batch that is no message")
 
     def _report_garbage(self, line: bytes | bytearray) -> None:
         sanitize = self._sanitize(bytes(line[:MAX_GARBAGE_BYTES]))
@@ -348,10 +334,3 @@ def _describe_exit(name: str, status: int | None, stderr: Sequence[str]) -> str:
         how = f"was ended by {Signals(-status).name if -status in set(Signals) else f'signal {-status}'}"
     last = f"; its last stderr line: {stderr[-1][:MAX_QUOTE_CHARACTERS]}" if stderr else ""
     return f"The server {name!r} {how}{last}"
-
-
-def _encode_mapping(value: Any) -> Any:
-    """Encode mappings other than dict."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not known to JSON")

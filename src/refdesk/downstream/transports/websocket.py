@@ -14,7 +14,7 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientWebS
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.transports.base import Message, TransportListener
 from refdesk.downstream.transports.http import parse_url_and_headers
-from refdesk.downstream.transports.messages import deliver, encode_message
+from refdesk.downstream.transports.messages import deliver_text, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 
 SUBPROTOCOL = "mcp"
@@ -113,7 +113,7 @@ class WebSocketTransport:
                 match frame.type:
                     case WSMsgType.TEXT:
                         if self._error is None:
-                            deliver(self._listener, frame.data)
+                            deliver_text(self._listener, frame.data)
                     case WSMsgType.BINARY:
                         self._listener.on_garbage(f"a binary frame of {len(frame.data)} bytes")
                     case WSMsgType.PING:
