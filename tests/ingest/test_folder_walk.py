@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.errors import CannotOpen
 from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
-from refdesk.ingest.ignore_rules import MAX_RULE, parse_rules
+from refdesk.ingest.gitignore import MAX_RULE, parse_rules
 from tests.programs import needs
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from refdesk.documents.convert.formats import FORMATS
 from refdesk.errors import CannotOpen
-from refdesk.ingest.ignore_rules import IgnoreRules, parse_rules
+from refdesk.ingest.gitignore import IgnoreRules, parse_rules
 
 SUFFIXES = tuple(sorted({suffix for format in FORMATS.values() for suffix in format.suffixes}))
 """File name endings of documents."""
