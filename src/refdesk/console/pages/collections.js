@@ -51,7 +51,7 @@ async function loadOptions(control, context, value) {
 
 /**
  * @param {string} collection
- * @param {{signal?: AbortSignal, most?: number}} [options] `limit` is rounded up to whole pages
+ * @param {{signal?: AbortSignal, limit?: number}} [options] `limit` is rounded up to whole pages
  * @returns {Promise<Set<string>>} ids of its documents, except failed ones
  */
 export async function loadDocumentIds(collection, {signal, limit = Infinity} = {}) {
