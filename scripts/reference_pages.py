@@ -1,9 +1,13 @@
-"""Write the reference pages of the manual, which are generated from the code: python scripts/reference_pages.py"""
+"""Write the reference pages of the manual, which are generated from the code.
+
+python scripts/reference_pages.py [FOLDER]
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -377,5 +381,6 @@ def _omit_common_options(help_text: str) -> str:
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     for page, render in PAGES.items():
-        (FOLDER / f"{page}.md").write_text(render(), "utf-8")
+        (folder / f"{page}.md").write_text(render(), "utf-8")

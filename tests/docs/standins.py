@@ -58,12 +58,13 @@ case "$1" in
     {python} -I -S {here}/client.py python "$@" --help >/dev/null || exit
     exec {here}/stand-in/python "$@" ;;
   */scripts/sbom|scripts/sbom) set -- "$@" --environment {checkout}/.venv ;;
+  scripts/reference_pages.py) set -- {root}/scripts/reference_pages.py "$HOME" ;;
 esac
 exec {python} "$@"
 """
-"""The bill of materials reads licences from the checkout's environment, where it would install all extras for them. A
-benchmark takes minutes: its own parser is asked about the values of options, which it is by `--help` at the end;
-`check` looks for their names."""
+"""The bill of materials reads licences from the checkout's environment, where it would install all extras for them. The
+reference pages are written into the home folder. A benchmark takes minutes: its own parser is asked about the values of
+options, which it is by `--help` at the end; `check` looks for their names."""
 
 CURL = """\
 #!/bin/bash

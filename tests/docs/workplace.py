@@ -113,7 +113,8 @@ class Workplace:
         """A program, with all that its text has places for."""
         names = standins.names() | {
             "here": str(self.here), "python": sys.executable, "folder": str(self.folder), "name": path.name,
-            "checkout": str(self.checkout), "program": str(standins.clients().get(path.name) or self.find(path.name)),
+            "checkout": str(self.checkout), "root": str(ROOT),
+            "program": str(standins.clients().get(path.name) or self.find(path.name)),
             "uv": str(shutil.which("uv") or CACHE / "uv/bin/uv"),
         }  # fmt: skip
         path.parent.mkdir(exist_ok=True)
