@@ -120,7 +120,7 @@ def _parse_keys(value: Any) -> Any:
 
 
 class OAuthConfig(ConfigSection):
-    """OAuth: access tokens of an authorization server, instead of API keys or in addition to them."""
+    """Access tokens of an OAuth authorization server, instead of API keys or in addition to them."""
 
     issuer: types.OptionalWebUrl = Field(
         None, description="URL of the authorization server. Tokens of other issuers are rejected."

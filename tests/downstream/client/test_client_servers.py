@@ -97,8 +97,8 @@ async def test_a_desk_that_is_started_by_a_command_opens_files_beneath_the_roots
     home.mkdir()
     documents.mkdir()
     (documents / "note.md").write_text("# A note\n\nOf two lines.\n", "utf-8")
-    before = children()
     command = [*forked.refdesk(), "serve", "--stdio", "--data", str(tmp_path / "data")]
+    before = children()  # with the fork server among them
     async with refdesk.connect(command, cwd=home, env={"HOME": str(home), **BY_WORDS}, on_roots=[documents]) as client:
         document = await client.convert(documents / "note.md", send="path")
         assert (await client.export(document, "markdown")).strip() == "# A note\n\nOf two lines."

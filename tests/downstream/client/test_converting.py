@@ -110,7 +110,7 @@ def test_what_is_no_file_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(CannotOpen, match="is a folder"):
         route(tmp_path / "folder.pdf")
     os.mkfifo(tmp_path / "pipe.pdf")
-    with pytest.raises(CannotOpen, match="is no file"):
+    with pytest.raises(CannotOpen, match="is not a regular file"):
         route(tmp_path / "pipe.pdf")
     with pytest.raises(CannotOpen):
         route("a\0b.pdf")
