@@ -167,6 +167,7 @@ async def test_log_messages(client: mcp.Client, person: Person, server: str) -> 
 
 
 async def test_cancellation(client: mcp.Client, person: Person, server: str) -> None:
+    await result_of(client, f"{server}__roots")  # from now on, calls at the same time have sessions of their own
     before = len((await result_of(client, f"{server}__was_cancelled"))["cancelled"])
     person.news.clear()
     with anyio.fail_after(PATIENCE_SECONDS):

@@ -1,7 +1,7 @@
 """Cancels the work of a call when its client disconnects or cancels it.
 
 Most calls end quickly, so starting a call only registers it. A timer starts a listening task for those that take
-longer.
+longer, and the first message of a call starts it at once.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class DisconnectWatcher:
             raise self._reason
 
     def start(self) -> None:
-        """Start waiting for the client to disconnect."""
-        self._watcher = asyncio.ensure_future(self._wait_for_disconnect())
+        """Start waiting for the client to disconnect, unless this has begun."""
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._wait_for_disconnect())
 
     async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -162,6 +162,8 @@ class McpEndpoint:
         status = 200
         try:
             with self._monitor.watch(receive) as watcher:
+                if channel is not None:
+                    channel.on_open = watcher.start
                 if headers is not None:
                     status, answer = await self._dispatcher.answer_modern(request, context, channel, headers)
                 elif session is None:

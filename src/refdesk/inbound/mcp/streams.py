@@ -171,13 +171,15 @@ class EventStream(Outbox):
 class ResponseChannel:
     """The response to a call over HTTP, which becomes a stream with the first message."""
 
-    __slots__ = ("_headers", "_is_closed", "_send", "_stream")
+    __slots__ = ("_headers", "_is_closed", "_send", "_stream", "on_open")
 
     def __init__(self, send: Send, headers: tuple[tuple[bytes, bytes], ...] = STREAM_HEADERS) -> None:
         self._send = send
         self._headers = headers
         self._stream: EventStream | None = None
         self._is_closed = False
+        self.on_open: Callable[[], None] | None = None
+        """Called when the stream opens."""
 
     def open(self) -> EventStream | None:
         """Return the stream, opening it if needed. None if the call is over."""
@@ -185,6 +187,8 @@ class ResponseChannel:
             return None
         if self._stream is None:
             self._stream = EventStream(self._send, self._headers)
+            if self.on_open is not None:
+                self.on_open()
         return self._stream
 
     def take_stream(self) -> EventStream | None:
