@@ -205,6 +205,8 @@ def main() -> int:
     arguments = [argument for argument in sys.argv[1:] if argument != "--quick"]
     quick = len(arguments) < len(sys.argv[1:])
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    # A shell starts jobs in the background with SIGINT ignored, and so would be the programs that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if arguments:
         return run_some(arguments, quick=quick)
     with tempfile.TemporaryDirectory() as folder:

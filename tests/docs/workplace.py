@@ -229,7 +229,9 @@ class Workplace:
             totals = []
             for status in ("all", "pending"):
                 wanted = {"collection": "refdesk", "status": status, "limit": 1}
-                totals.append((await http.post("/api/console/documents", json=wanted)).json()["total"])
+                response = await http.post("/api/console/documents", json=wanted)
+                assert response.status_code == 200, response.text
+                totals.append(response.json()["total"])
         return bool(totals[0] and not totals[1])
 
     async def _ready(self, process: asyncio.subprocess.Process) -> int:
