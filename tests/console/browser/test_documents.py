@@ -93,6 +93,9 @@ def test_a_file_is_ready_when_its_own_version_is(page_with_events: Page, desk: D
         route.fulfill(json={"status": first if len(asked) == 1 else second})
 
     page_with_events.route("**/api/console/document", answer)
+    # The page may list the collection while the desk converts the second version.
+    listed = desk.post("/api/console/documents", {"collection": "versions"})
+    page_with_events.route("**/api/console/documents", lambda route: route.fulfill(json=listed))
     replace.click()
     expect(upload(page_with_events, "plan.md")).to_contain_text("Embedding")
     # What is told of the first version was under way when the second was taken on.
