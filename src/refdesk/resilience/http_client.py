@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -11,6 +10,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import anyio.lowlevel
 from anyio import to_thread
+from httpx2 import create_ssl_context
 from yarl import URL
 
 KEEPALIVE_SECONDS = 4.0
@@ -31,8 +31,8 @@ async def open_http_session(
 
     `uses_proxy` is whether the proxy of the environment is used.
     """
-    # Loading the system's certificates takes a while.
-    context = await to_thread.run_sync(ssl.create_default_context) if url.scheme == "https" else True
+    # The same trust store as for downloads and token issuers. Loading it takes a while.
+    context = await to_thread.run_sync(create_ssl_context) if url.scheme == "https" else True
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context),
         cookie_jar=aiohttp.DummyCookieJar(),
