@@ -117,7 +117,7 @@ def _run(wanted: dict[str, Any]) -> int:
         runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-    except BaseException:  # noqa: BLE001 - the end of a program: it is told on standard error, as Python would
+    except BaseException:  # noqa: BLE001 - the error that ends a program is printed, as Python does
         traceback.print_exc()
         return 1
     return 0

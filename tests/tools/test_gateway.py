@@ -1,4 +1,4 @@
-"""Servers behind the desk, through the dispatcher and the policies around it."""
+"""Calls to downstream servers through the dispatcher and its policies."""
 
 from __future__ import annotations
 
