@@ -167,6 +167,7 @@ async def test_paths_of_this_machine_are_told_to_nobody(serve: Serve, tmp_path: 
         serve(convert__roots=[str(tmp_path)], embedding__source="none") as server,
         listening(server.http) as events,
     ):
+        await events.until(lambda events: events.of("documents"))  # a document that is in before isn't told of
         ingest = {"file_path": str(tmp_path / "notes.md")}
         answer = await server.http.post("/api/tools/r2r_ingest_document", json=ingest)
         id = answer.json()["structuredContent"]["document_id"]

@@ -44,6 +44,8 @@ async def test_each_tenant_is_told_of_its_own_documents_alone(serve: Serve) -> N
             await stack.enter_async_context(listening(server.http, **bearer(key)))
             for key in ("k-acme", "k-beta", "k-convert")
         ]
+        for events in (acme, beta):
+            await events.until(lambda events: events.of("documents"))  # a document that is in before isn't told of
         first = await bring(server, "# Foxes\n\nThey dig.", "Foxes", key="k-acme", collection_id="animals")
         second = await bring(server, "# Bees\n\nThey hum.", "Bees", key="k-beta", collection_id="insects")
         await acme.until(includes_document(first))

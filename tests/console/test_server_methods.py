@@ -104,7 +104,9 @@ async def test_a_server_is_switched_off_and_on_at_once(serve: Serve, own: Callab
         assert (off["state"], off["enabled"], off["tools"], off["can_change"]) == ("Stopped", False, [], True)
         gone = await server.http.get("/api/tools")
         assert "tools__echo" not in {tool["name"] for tool in gone.json()["tools"]}
-        await events.until(lambda events: events.of("servers")[-1]["servers"][0]["state"] == "Stopped")
+        await events.until(
+            lambda events: [each["servers"][0]["state"] for each in events.of("servers")][-1:] == ["Stopped"]
+        )
         on = (await act(server, "set_server", name="tools", enabled=True))["server"]
         assert on["enabled"] is True
         await running(server, "tools")
