@@ -70,7 +70,10 @@ class AuthorizationServer:
     keys: list[SigningKey] = field(default_factory=lambda: [SigningKey.make("one")])
     pages: dict[str, Any] = field(default_factory=dict)
     """Answers in place of its own: JSON, bytes, or the status of an error."""
+    headers: str = ""
+    """Lines to add to each answer's headers."""
     asked: Counter[str] = field(default_factory=Counter)
+    heads: list[str] = field(default_factory=list)
     held: asyncio.Event = field(default_factory=asyncio.Event)
     """Until it is set, nothing is answered."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
@@ -116,6 +119,7 @@ class AuthorizationServer:
             body = (await reader.readexactly(int(length))).decode()
             path = head.split(" ", 2)[1]
             self.asked[path] += 1
+            self.heads.append(head)
             self.arrived.set()
             await self.held.wait()
             await self._answer(writer, self.pages.get(path, self._own_page(path, body)))
@@ -125,7 +129,7 @@ class AuthorizationServer:
         status = page if isinstance(page, int) else 200
         body = page if isinstance(page, bytes) else json.dumps(page).encode()
         elsewhere = f"location: {self.url}{KEYS}\r\n" if 300 <= status < 400 else ""
-        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{elsewhere}"
+        head = f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{elsewhere}{self.headers}"
         writer.write(f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
         await writer.drain()
 

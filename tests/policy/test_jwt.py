@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
@@ -474,6 +475,28 @@ async def test_keys_are_found_by_either_kind_of_metadata_or_where_they_are_set(i
     issuer.pages = {METADATA: 500, OPENID: 500}
     async with door_to(issuer, jwks_url=f"{issuer.url}{KEYS}") as door:
         assert await door.caller(issuer.token())
+
+
+async def test_keys_are_fetched_through_the_proxy_of_the_environment_with_the_login_of_their_url(
+    issuer: AuthorizationServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "all_proxy", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", issuer.url)
+    issuer.pages["http://keys.invalid/jwks?a=b"] = {"keys": [issuer.keys[0].jwk()]}
+    async with door_to(issuer, jwks_url="http://ann:s%40fe@keys.invalid/jwks?a=b") as door:
+        assert await door.caller(issuer.token())
+    [head] = issuer.heads
+    assert "\r\nauthorization: Basic YW5uOnNAZmU=" in head
+    assert "\r\nHost: keys.invalid\r\n" in head
+    assert "\r\naccept-encoding: identity\r\n" in head
+
+
+async def test_keys_that_are_compressed_are_not_unpacked(issuer: AuthorizationServer, door: Door) -> None:
+    issuer.pages[KEYS] = gzip.compress(b'{"keys":[]}')
+    issuer.headers = "content-encoding: gzip\r\n"
+    with pytest.raises(IssuerAway, match="not a JSON object"):
+        await door.caller(issuer.token())
 
 
 async def test_nothing_that_a_token_names_is_fetched(issuer: AuthorizationServer, door: Door) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import aiohttp
@@ -10,6 +11,8 @@ from yarl import URL
 
 from refdesk.resilience.http_client import LARGE_BYTES, open_http_session, read_body, split_login, wrap_body
 from tests.answers.endpoint import answer, running_endpoint
+from tests.certificates import write_certificate
+from tests.documents.web import running_web
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +63,24 @@ async def test_login_of_the_netrc_file_is_not_sent(environment: pytest.MonkeyPat
     ):
         assert await post(session, service.url) == b"ok"
     assert "authorization" not in service.heads[0].lower()
+
+
+async def test_certificates_are_checked_against_the_trust_store_of_the_environment(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pem = tmp_path / "service.pem"
+    write_certificate(pem, "localhost")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pem)
+    async with running_web(tls=tls) as web:
+        web.pages["/"] = answer(b"ok")
+        url = URL(f"https://localhost:{web.port}/")
+        async with open_http_session(url, connect_seconds=5) as session:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await session.get(url)
+        environment.setenv("SSL_CERT_FILE", str(pem))
+        async with open_http_session(url, connect_seconds=5) as session, session.get(url) as response:
+            assert await read_body(response, 1000, ValueError) == b"ok"
 
 
 async def test_large_body_arrives_whole_and_a_long_answer_is_refused() -> None:

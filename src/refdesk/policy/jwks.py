@@ -14,13 +14,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
+import aiohttp
 import orjson
-from anyio import to_thread
 from jwt import PyJWK, PyJWTError
+from yarl import URL
 
 from refdesk.config import OAuthConfig
 from refdesk.errors import IssuerAway
+from refdesk.resilience.http_client import open_http_session, read_body, split_login
 
 FETCH_SECONDS = 5.0
 """Time limit for fetching metadata and keys together. A caller with a new token waits no longer than this."""
@@ -57,7 +58,6 @@ class JwksCache:
     def __init__(
         self,
         settings: OAuthConfig,
-        client: httpx2.AsyncClient,
         *,
         fetch_seconds: float = FETCH_SECONDS,
         now: Callable[[], float] = time.monotonic,
@@ -66,7 +66,6 @@ class JwksCache:
         self._issuer = settings.issuer.get_secret_value()
         self._configured_url = settings.jwks_url.get_secret_value() if settings.jwks_url else None
         self._found_url: str | None = None
-        self._client = client
         self._fetch_seconds = fetch_seconds
         self._now = now
         self._jwks: list[Any] = []
@@ -120,7 +119,8 @@ class JwksCache:
         try:
             async with asyncio.timeout(self._fetch_seconds):
                 self._store_keys(await self._get(await self._get_keys_url()))
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, _Unusable) as error:
+        # `ValueError`: the metadata has a jwks_uri that can't be parsed.
+        except (aiohttp.ClientError, OSError, ValueError, _Unusable) as error:
             self._record_failure(error)
         finally:
             self._fetching = None
@@ -166,25 +166,26 @@ class JwksCache:
             raise _Unusable("metadata belongs to another issuer")
         url = metadata.get("jwks_uri")
         schemes = ("https",) if self._issuer.startswith("https:") else ("https", "http")
-        if not isinstance(url, str) or httpx2.URL(url).scheme not in schemes:
+        if not isinstance(url, str) or URL(url).scheme not in schemes:
             raise _Unusable("metadata has no usable jwks_uri")
         return url
 
     async def _get(self, url: str) -> Mapping[str, Any]:
         """Fetch a JSON object of limited size, without following redirects."""
-        body, target = bytearray(), httpx2.URL(url)
         # A password in the URL is sent as a header, because the URL may be logged.
-        auth = (target.username, target.password) if target.userinfo else None
-        target = target.copy_with(userinfo=None)
+        target, login = split_login(URL(url))
         # Not compressed: a small response could expand beyond the memory.
         headers = {"accept": "application/json", "accept-encoding": "identity"}
-        async with self._client.stream("GET", target, headers=headers, auth=auth) as response:
-            if response.status_code != 200:
-                raise _Unusable(f"answer has the status {response.status_code}")
-            async for part in response.aiter_raw():
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise _Unusable("answer is too long")
+        if login is not None:
+            headers["authorization"] = login
+        # A session per request: metadata and keys may be on different hosts, and are fetched every few minutes.
+        async with (
+            open_http_session(target, connect_seconds=self._fetch_seconds, uses_proxy=True) as session,
+            session.get(target, headers=headers, allow_redirects=False, auto_decompress=False) as response,
+        ):
+            if response.status != 200:
+                raise _Unusable(f"answer has the status {response.status}")
+            body = await read_body(response, MAX_BYTES, lambda: _Unusable("answer is too long"))
         try:
             answer = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -202,14 +203,11 @@ async def open_jwks(
 
     Keys are fetched with the first token, so the server starts even if the issuer is down.
     """
-    # Loading the system's certificates is slow.
-    ssl_context = await to_thread.run_sync(httpx2.create_ssl_context)
-    async with httpx2.AsyncClient(verify=ssl_context, timeout=fetch_seconds, follow_redirects=False) as client:
-        issuer = JwksCache(settings, client, fetch_seconds=fetch_seconds, now=now)
-        try:
-            yield issuer
-        finally:
-            await issuer.close()
+    issuer = JwksCache(settings, fetch_seconds=fetch_seconds, now=now)
+    try:
+        yield issuer
+    finally:
+        await issuer.close()
 
 
 def list_metadata_urls(issuer: str) -> list[str]:

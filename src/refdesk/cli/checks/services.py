@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
-import httpx2
+import aiohttp
+import orjson
+from yarl import URL
 
 from refdesk.cli.checks.finding import CheckContext, Finding, fail, ok, warn
 from refdesk.config import AnswersConfig
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.errors import RefdeskError
+from refdesk.resilience.http_client import open_http_session, read_body, split_login
 from refdesk.telemetry import Metrics
 
 SENTENCE = "How do I start the server?"
 """Text embedded to test the model."""
+
+MAX_MODELS_BYTES = 16 * 1024 * 1024
+"""Maximum length of a model list. Those of large providers have a few hundred kilobytes."""
 
 
 async def check_embedding(context: CheckContext) -> Sequence[Finding]:
@@ -77,26 +82,34 @@ async def check_answers(context: CheckContext) -> Sequence[Finding]:
     settings = context.config.answers
     if settings.api_url is None:
         return [ok("no model is set: `refdesk ask` quotes the documents")]
-    url = httpx2.URL(settings.api_url.get_secret_value())
-    headers = {"Authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
-    trust = await asyncio.to_thread(httpx2.create_ssl_context)
+    url, login = split_login(URL(settings.api_url.get_secret_value()))
+    authorization = login or (f"Bearer {settings.api_key.get_secret_value()}" if settings.api_key else None)
     try:
-        async with httpx2.AsyncClient(verify=trust, timeout=context.timeout) as client:
-            answer = await client.get(url.copy_with(path=url.path.rstrip("/") + "/models"), headers=headers)
-    except httpx2.HTTPError as error:
-        why = str(error) or type(error).__name__
+        async with (
+            open_http_session(url, connect_seconds=context.timeout, uses_proxy=True) as session,
+            session.get(
+                url.with_path(url.path.rstrip("/") + "/models", keep_query=True),
+                headers={"Authorization": authorization} if authorization else {},
+                timeout=aiohttp.ClientTimeout(total=context.timeout),
+                allow_redirects=False,
+            ) as response,
+        ):
+            body = await read_body(response, MAX_MODELS_BYTES, lambda: aiohttp.ClientPayloadError("answer is too long"))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        # The cause has the reason without the details of the client.
+        why = str(error.__cause__ or "") or str(error) or type(error).__name__
         return [fail(f"no answer from {settings.api_url}: {why}", "start the service, or correct answers.api_url")]
-    return [_check_models(settings, answer)]
+    return [_check_models(settings, response.status, body)]
 
 
-def _check_models(settings: AnswersConfig, answer: httpx2.Response) -> Finding:
-    if answer.status_code in (401, 403):
-        return fail(f"{settings.api_url} rejects the key (HTTP {answer.status_code})", "check answers.api_key")
-    if not answer.is_success:
-        text = f"{settings.api_url} answers, but does not list its models (HTTP {answer.status_code})"
+def _check_models(settings: AnswersConfig, status: int, body: bytes) -> Finding:
+    if status in (401, 403):
+        return fail(f"{settings.api_url} rejects the key (HTTP {status})", "check answers.api_key")
+    if not 200 <= status < 300:
+        text = f"{settings.api_url} answers, but does not list its models (HTTP {status})"
         return warn(text, "try `refdesk ask`; some APIs have no model list")
     try:
-        names = [str(one["id"]) for one in answer.json()["data"]]
+        names = [str(one["id"]) for one in orjson.loads(body)["data"]]
     except (ValueError, KeyError, TypeError):
         return warn(f"{settings.api_url} answers, but not with a list of models", "try `refdesk ask`")
     if settings.model in names:
