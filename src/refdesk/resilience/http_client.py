@@ -31,7 +31,8 @@ async def open_http_session(
 
     `uses_proxy` is whether the proxy of the environment is used.
     """
-    # The same trust store as for downloads and token issuers. Loading it takes a while.
+    # Loading the trust store takes a while. httpx2, which the MCP SDK requires, finds the system's certificates even if
+    # Python's OpenSSL was built for another system; `ssl.create_default_context` doesn't.
     context = await to_thread.run_sync(create_ssl_context) if url.scheme == "https" else True
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context),
