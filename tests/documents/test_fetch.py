@@ -767,12 +767,13 @@ async def test_a_status_that_brings_no_document_is_told_with_what_to_do(web: Web
     assert "script" not in message
 
 
-async def test_a_busy_server_says_when_to_come_back(web: Web) -> None:
-    web.pages["/"] = answer(status="429 Too Many Requests", retry_after="7")
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7), ("1.5", 1.5), ("604800", 86400)])
+async def test_a_busy_server_says_when_to_come_back(web: Web, header: str, seconds: float) -> None:
+    web.pages["/"] = answer(status="429 Too Many Requests", retry_after=header)
     async with open_fetcher(OPEN) as fetcher:
-        with pytest.raises(CannotFetch, match="Try again in 7 seconds") as caught:
+        with pytest.raises(CannotFetch, match=f"Try again in {seconds:g} seconds") as caught:
             await fetcher.fetch(web.url("/"))
-    assert caught.value.retry_after == 7
+    assert caught.value.retry_after == seconds
 
 
 # robots.txt

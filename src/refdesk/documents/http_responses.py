@@ -18,6 +18,7 @@ from yarl import URL
 
 from refdesk.documents.ssrf import parse_url
 from refdesk.errors import CannotFetch, CannotReach
+from refdesk.resilience import retries
 
 CONTENT_CODINGS = ("gzip", "deflate")
 """Content codings that are requested and decoded."""
@@ -121,10 +122,10 @@ def suggest_action(status: int, retry_after: float | None) -> str:
 
 
 def parse_retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Return the seconds of a `Retry-After` header, if it is given in seconds."""
-    text = response.headers.get("retry-after", "").strip()
-    is_number = text.isascii() and text.isdigit() and len(text) < 10
-    return min(float(text), MAX_RETRY_SECONDS) if is_number and response.status in (429, 503) else None
+    """Return the seconds of the `Retry-After` header of a temporary refusal (429 or 503)."""
+    if response.status not in (429, 503):
+        return None
+    return retries.parse_retry_after(response.headers.get("retry-after"), MAX_RETRY_SECONDS)
 
 
 def _make_size_error(url: URL, max_bytes: int) -> CannotFetch:

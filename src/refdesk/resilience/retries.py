@@ -22,7 +22,7 @@ RETRY_RESERVE = 10.0
 """Initial and maximum number of retries in the budget."""
 
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
-"""Longer values of `Retry-After` are capped."""
+"""Longer values of `Retry-After` are capped, unless the caller sets another cap."""
 
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 
@@ -59,7 +59,7 @@ def compute_pause(retry: int, retry_after: float | None, patience: float, chance
     return retry_after + jitter if retry_after <= patience else None
 
 
-def parse_retry_after(header: str | None) -> float | None:
+def parse_retry_after(header: str | None, max_seconds: float = LONGEST_RETRY_AFTER_SECONDS) -> float | None:
     """Parse a `Retry-After` header in seconds. Dates aren't supported."""
     text = (header or "").strip()
-    return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if _SECONDS.fullmatch(text) else None
+    return min(float(text), max_seconds) if _SECONDS.fullmatch(text) else None
