@@ -31,6 +31,7 @@ from refdesk.policy.jwks import (
     open_jwks,
 )
 from refdesk.policy.jwt import (
+    ALGORITHMS,
     CACHE_SECONDS,
     LEEWAY_SECONDS,
     MAX_CACHED_TOKENS,
@@ -100,7 +101,7 @@ async def door_to(
 ) -> AsyncIterator[Door]:
     config = OAuthConfig(**{"issuer": server.url} | settings)
     passing = Time()
-    async with open_jwks(config, fetch_seconds=fetch_seconds, now=passing.now) as keys:
+    async with open_jwks(config, ALGORITHMS, fetch_seconds=fetch_seconds, now=passing.now) as keys:
         tokens = TokenVerifier(config, AUDIENCE, keys, max_cached=max_cached, now=passing.now, clock=passing.clock)
         yield Door(tokens, passing)
 

@@ -39,12 +39,6 @@ MAX_BYTES = 262_144
 MAX_KEYS = 100
 """Maximum number of keys to read. Issuers have a handful."""
 
-ALGORITHMS: Mapping[str, str] = {"RSA": "RS256", "EC P-256": "ES256", "OKP Ed25519": "EdDSA"}
-"""Algorithm of each key type and curve.
-
-The key decides, not the token. Symmetric algorithms (HS256 etc.) are never accepted.
-"""
-
 logger = logging.getLogger(__name__)
 
 
@@ -58,13 +52,16 @@ class JwksCache:
     def __init__(
         self,
         settings: OAuthConfig,
+        algorithms: Mapping[str, str],
         *,
         fetch_seconds: float = FETCH_SECONDS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Initialize an empty cache. `algorithms` has the signature algorithm of each usable type of key."""
         assert settings.issuer is not None
         self._issuer = settings.issuer.get_secret_value()
         self._configured_url = settings.jwks_url.get_secret_value() if settings.jwks_url else None
+        self._algorithms = algorithms
         self._found_url: str | None = None
         self._fetch_seconds = fetch_seconds
         self._now = now
@@ -130,7 +127,7 @@ class JwksCache:
         if not isinstance(jwks, list):
             raise _Unusable("keys are not a JSON Web Key Set")
         if jwks != self._jwks:
-            self._jwks, self._keys = jwks, _parse_keys(jwks)
+            self._jwks, self._keys = jwks, _parse_keys(jwks, self._algorithms)
             self.generation += 1
         if self._failure is not None:
             logger.warning("the token issuer is available again")
@@ -197,13 +194,17 @@ class JwksCache:
 
 @asynccontextmanager
 async def open_jwks(
-    settings: OAuthConfig, *, fetch_seconds: float = FETCH_SECONDS, now: Callable[[], float] = time.monotonic
+    settings: OAuthConfig,
+    algorithms: Mapping[str, str],
+    *,
+    fetch_seconds: float = FETCH_SECONDS,
+    now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[JwksCache]:
     """Open the JWKS cache of the configured issuer.
 
     Keys are fetched with the first token, so the server starts even if the issuer is down.
     """
-    issuer = JwksCache(settings, fetch_seconds=fetch_seconds, now=now)
+    issuer = JwksCache(settings, algorithms, fetch_seconds=fetch_seconds, now=now)
     try:
         yield issuer
     finally:
@@ -227,11 +228,11 @@ def is_same_issuer(one: object, other: str) -> bool:
     return isinstance(one, str) and one.rstrip("/") == other.rstrip("/")
 
 
-def _parse_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
+def _parse_keys(jwks: list[Any], algorithms: Mapping[str, str]) -> dict[str | None, PyJWK]:
     """Return the supported signing keys by id. A single key is also stored under None, for tokens without a key id."""
     keys: dict[str | None, PyJWK] = {}
     for jwk in jwks[:MAX_KEYS]:
-        key = _parse_key(jwk)
+        key = _parse_key(jwk, algorithms)
         if key is not None:
             keys.setdefault(key.key_id, key)
     if len(keys) == 1:
@@ -241,10 +242,10 @@ def _parse_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
     return keys
 
 
-def _parse_key(jwk: Any) -> PyJWK | None:
+def _parse_key(jwk: Any, algorithms: Mapping[str, str]) -> PyJWK | None:
     if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or not isinstance(jwk.get("kid", ""), str):
         return None
-    algorithm = ALGORITHMS.get(f"{jwk.get('kty')} {jwk.get('crv', '')}".strip())
+    algorithm = algorithms.get(f"{jwk.get('kty')} {jwk.get('crv', '')}".strip())
     if algorithm is None or jwk.get("alg", algorithm) != algorithm:
         return None
     try:

@@ -20,6 +20,12 @@ from refdesk.errors import InsufficientScope, InvalidToken
 from refdesk.policy.jwks import JwksCache, open_jwks
 from refdesk.policy.permissions import TokenCaller
 
+ALGORITHMS: Mapping[str, str] = {"RSA": "RS256", "EC P-256": "ES256", "OKP Ed25519": "EdDSA"}
+"""Algorithm of each key type and curve.
+
+The key decides, not the token. Symmetric algorithms (HS256 etc.) are never accepted.
+"""
+
 LEEWAY_SECONDS = 30.0
 """Tolerated clock difference to the issuer."""
 
@@ -166,7 +172,7 @@ class TokenVerifier:
 @asynccontextmanager
 async def open_token_verifier(settings: OAuthConfig, audience: str) -> AsyncIterator[TokenVerifier]:
     """Open a verifier for the tokens of the configured issuer."""
-    async with open_jwks(settings) as issuer:
+    async with open_jwks(settings, ALGORITHMS) as issuer:
         yield TokenVerifier(settings, audience, issuer)
 
 
