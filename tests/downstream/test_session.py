@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream import session as sessions
 from refdesk.downstream.envelopes import RESERVED_PREFIX
 from refdesk.downstream.jsonrpc import Peer
+from refdesk.downstream.list_limits import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES
 from refdesk.downstream.session import McpSession, ServerProfile, open_session
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
@@ -248,7 +248,7 @@ async def test_a_list_without_end_is_taken_as_far_as_it_is_bearable(
     server.answers["tools/list"] = page
     async with open_test_session(server) as session:
         tools = await session.list_all("tools/list", "tools")
-    assert len(tools) == (200 if is_repeated else sessions.MAX_ENTRIES)
+    assert len(tools) == (200 if is_repeated else MAX_LIST_ENTRIES)
     assert "downstream.endless_list" in caplog.text
 
 
@@ -261,7 +261,7 @@ async def test_a_list_is_taken_no_further_than_can_be_held(is_deep: bool, caplog
 
     async def page(message: Message) -> Message:
         number = int((message.get("params") or {}).get("cursor", "0"))
-        tool = {"name": str(number), "_meta": deep if is_deep else "x" * (sessions.MAX_LIST_BYTES // 4)}
+        tool = {"name": str(number), "_meta": deep if is_deep else "x" * (MAX_LIST_BYTES // 4)}
         return {"result": {"tools": [tool], "nextCursor": str(number + 1)}}
 
     server.answers["tools/list"] = page
@@ -296,7 +296,7 @@ async def test_pages_without_entries_have_an_end_too(caplog: pytest.LogCaptureFi
     server.answers["prompts/list"] = page
     async with open_test_session(server) as session:
         assert await session.list_all("prompts/list", "prompts") == []
-    assert pages == sessions.MAX_PAGES
+    assert pages == MAX_LIST_PAGES
 
 
 async def test_entries_that_nobody_could_use_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:

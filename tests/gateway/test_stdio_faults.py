@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.session import MAX_ENTRIES
+from refdesk.downstream.list_limits import MAX_LIST_ENTRIES
 from tests.conftest import Serve
 from tests.gateway.desks import Gateway, bad, failure_of, flooding, gateway, serving_in, starts_of, turning
 from tests.processes import children
@@ -184,7 +184,7 @@ async def test_f12_a_flood_holds_up_neither_other_servers_nor_the_flooding_one(d
 async def test_a_list_that_never_ends_is_taken_as_far_as_is_bearable(serve: Serve, mode: str) -> None:
     async with gateway(serve, bad=bad(mode), good=bad()) as desk:
         listed = [name for name in await desk.tools() if name.startswith("bad__")]
-        assert 0 < len(listed) <= MAX_ENTRIES
+        assert 0 < len(listed) <= MAX_LIST_ENTRIES
         assert await desk.text("good__echo", text="here") == "here"
 
 

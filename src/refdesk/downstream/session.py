@@ -30,6 +30,7 @@ from refdesk.downstream.envelopes import (
     strip_envelope,
 )
 from refdesk.downstream.jsonrpc import Callbacks, Peer
+from refdesk.downstream.list_limits import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES
 from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.support.tasks import TaskSet
@@ -37,11 +38,6 @@ from refdesk.support.tasks import TaskSet
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-MAX_PAGES = 1000
-MAX_ENTRIES = 10_000
-MAX_LIST_BYTES = 16_777_216
-"""Limit for one list: more than any real server offers, and small enough to keep for all servers."""
 
 MAX_VERSION_CHARACTERS = 32
 """Maximum length of a protocol version, which is sent back in a header. Real ones have ten characters."""
@@ -144,7 +140,7 @@ class McpSession:
         cursors: set[str] = set()
         params: Mapping[str, Any] | None = None
         self._log_debug("downstream.list_asked", method=method)
-        for _ in range(MAX_PAGES):
+        for _ in range(MAX_LIST_PAGES):
             page = await self.request(method, params)
             usable = self._select_usable(member, page.get(member))
             entries += usable
@@ -152,7 +148,7 @@ class McpSession:
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
-            if cursor in cursors or len(entries) > MAX_ENTRIES or size > MAX_LIST_BYTES:
+            if cursor in cursors or len(entries) > MAX_LIST_ENTRIES or size > MAX_LIST_BYTES:
                 self._log_warning("downstream.endless_list", method=method, entries=len(entries))
                 break
             cursors.add(cursor)
@@ -160,7 +156,7 @@ class McpSession:
         else:
             self._log_warning("downstream.endless_list", method=method, entries=len(entries))
         self._log_debug("downstream.listed", method=method, entries=len(entries))
-        entries = entries[:MAX_ENTRIES]
+        entries = entries[:MAX_LIST_ENTRIES]
         return self._record_mirrored(entries) if member == "tools" and self._is_modern else entries
 
     def _select_usable(self, member: str, given: Any) -> list[Message]:

@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 
 from refdesk.config.server_model import McpServerConfig, ToolRules
-from refdesk.downstream.fleet.exposure import (
-    MAX_DEFINITION_BYTES,
-    MAX_ENTRIES,
-    MAX_NAME_CHARACTERS,
-    ExposureRules,
-    filter_list,
-)
+from refdesk.downstream.fleet.exposure import ExposureRules, filter_list
+from refdesk.downstream.list_limits import MAX_DEFINITION_BYTES, MAX_EXPOSED_ENTRIES, MAX_NAME_CHARACTERS
 from tests.downstream.scripted import server_settings, tool
 
 
@@ -79,9 +74,9 @@ def test_of_two_of_one_name_the_first_counts() -> None:
 
 def test_a_list_without_end_is_cut() -> None:
     sifted = filter_list(
-        "templates", ({"uriTemplate": f"x:{n}{{a}}", "name": "x"} for n in range(MAX_ENTRIES["templates"] + 5))
+        "templates", ({"uriTemplate": f"x:{n}{{a}}", "name": "x"} for n in range(MAX_EXPOSED_ENTRIES["templates"] + 5))
     )
-    assert len(sifted.entries) == MAX_ENTRIES["templates"]
+    assert len(sifted.entries) == MAX_EXPOSED_ENTRIES["templates"]
     assert sifted.dropped == 5
 
 

@@ -15,7 +15,7 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.fleet.pins import Pins
-from refdesk.downstream.session import MAX_ENTRIES
+from refdesk.downstream.list_limits import MAX_LIST_ENTRIES
 from refdesk.downstream.transports.stdio import open_stdio
 from tests.downstream.connecting import bad_stdio, call
 from tests.downstream.contract import Belongings
@@ -68,7 +68,7 @@ async def test_a_server_whose_lists_hang_is_partial_and_can_still_be_called(tmp_
 async def test_a_list_that_never_ends_is_taken_as_far_as_is_bearable(tmp_path: Path) -> None:
     async with fleet_of(tmp_path, endless=bad_stdio("pages")) as (fleet, watch):
         await watch.until(lambda: fleet.tools)
-        assert 0 < len(fleet.tools) <= MAX_ENTRIES
+        assert 0 < len(fleet.tools) <= MAX_LIST_ENTRIES
         assert "endless__tool_0" in fleet.tools
 
 

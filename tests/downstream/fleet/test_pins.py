@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.fleet.pins import MAX_SHOWN_BYTES, MAX_TOOLS, HeldTool, Pins, digest
+from refdesk.downstream.fleet.pins import MAX_SHOWN_BYTES, HeldTool, Pins, digest
+from refdesk.downstream.list_limits import MAX_PINS
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
 from tests.downstream.scripted import tool
 
@@ -130,7 +131,7 @@ def test_nothing_is_held_or_written_where_nothing_is_to_be_held(tmp_path: Path) 
 def test_a_server_cannot_have_a_tool_forgotten_by_having_too_many(tmp_path: Path) -> None:
     pins = Pins(tmp_path)
     pins.review("bank", [WHOLE], "changed")
-    held = pins.review("bank", [tool(f"t{n}") for n in range(MAX_TOOLS)], "changed")
+    held = pins.review("bank", [tool(f"t{n}") for n in range(MAX_PINS)], "changed")
     assert len(held) == 1
     assert set(pins.review("bank", [{**WHOLE, "title": "Other"}], "changed")) == {"pay"}
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from refdesk.downstream.list_limits import MAX_PINS
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.support.fs import lock_file, replace_file
@@ -30,10 +31,6 @@ FILE_NAME = "pins.json"
 
 PINNED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """Fields of a tool that a model reads, or that shape its arguments."""
-
-MAX_TOOLS = 1000
-"""Tools remembered per server. None is ever evicted, because that would be a way to change it: tools beyond the limit
-are held."""
 
 MAX_SHOWN_BYTES = 16 * 1024
 """Size up to which a definition is stored for display. Of longer ones only the hash is stored."""
@@ -222,9 +219,9 @@ def _update_pins(known: _ServerPins, seen_now: Mapping[str, _SeenDefinition], ho
     held: dict[str, _SeenDefinition] = {}
     for name, seen in seen_now.items():
         is_new = name not in trusted and name not in known.held and name not in known.rejected
-        if is_new and hold == "changed" and len(trusted) < MAX_TOOLS:
+        if is_new and hold == "changed" and len(trusted) < MAX_PINS:
             trusted[name] = seen
-        elif not _is_trusted(known, name, seen) and known.rejected.get(name) != seen.sha256 and len(held) < MAX_TOOLS:
+        elif not _is_trusted(known, name, seen) and known.rejected.get(name) != seen.sha256 and len(held) < MAX_PINS:
             held[name] = seen
     return _ServerPins(trusted=trusted, held=held, rejected=known.rejected)
 
