@@ -25,11 +25,11 @@ IGNORE_FILES = (".gitignore", ".refdeskignore")
 MAX_IGNORE_FILE = 1_000_000
 """Bytes; the longest real ones have a few thousand lines."""
 
-DEPENDENCY_FOLDERS = frozenset(("node_modules", "bower_components", "__pycache__", "site-packages"))
-"""Folders that hold installed or cached files only."""
+SKIPPED_FOLDERS = frozenset(("node_modules", "bower_components", "__pycache__", "site-packages"))
+"""Folders that are always skipped: they hold installed or cached files only."""
 
-BUILD_FOLDERS = frozenset(("target", "build", "dist", "out"))
-"""Build output if next to a project file; elsewhere they may hold anything."""
+SKIPPED_BUILD_FOLDERS = frozenset(("target", "build", "dist", "out"))
+"""Folders that are skipped next to a project file: elsewhere they may hold anything."""
 
 PROJECT_FILES = frozenset(
     """Cargo.toml pom.xml build.sbt build.gradle build.gradle.kts package.json pyproject.toml setup.py setup.cfg
@@ -148,7 +148,7 @@ def _is_ignored(names: Sequence[str], rules: Iterable[IgnoreRules], beside: froz
             return verdict
     name = names[-1]
     return beside is not None and (
-        name in DEPENDENCY_FOLDERS or (name in BUILD_FOLDERS and not PROJECT_FILES.isdisjoint(beside))
+        name in SKIPPED_FOLDERS or (name in SKIPPED_BUILD_FOLDERS and not PROJECT_FILES.isdisjoint(beside))
     )
 
 
