@@ -2,6 +2,9 @@
 
 Extends uvicorn's protocol with deadlines for head, body and response, limits on header bytes and a connection limit. It
 only handles framing: body sizes, hosts, origins and callers are checked by the application.
+
+uvicorn has no public way to replace a request's `send`, or to stop reading after a refused upgrade, so two of its
+private methods are overridden. `pyproject.toml` bounds its version.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ from math import inf
 from typing import Any, ClassVar, Protocol
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from refdesk.inbound.asgi import RETRY_SOON
 from refdesk.inbound.sender import Sender
+
+_Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 # Read phases of a connection. Plain integers, since they are compared several times per request.
 _IDLE, _HEAD, _BODY, _IGNORING = range(4)
@@ -97,7 +101,6 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         limits = self.limits
         self._clock: Clock = self.clock or self.loop
-        self.timeout_keep_alive = limits.idle_timeout_seconds  # type: ignore[assignment]  # timers take floats
         self._max_check_interval = min(
             limits.header_timeout_seconds,
             limits.body_timeout_seconds,
@@ -131,7 +134,6 @@ class _LimitedProtocol(HttpToolsProtocol):
         if self._running is not None and not self._running.response_complete:
             _disconnect(self._running)
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
         self._write_deadline = self._clock.time() + self.limits.write_timeout_seconds
@@ -192,10 +194,10 @@ class _LimitedProtocol(HttpToolsProtocol):
         self._enter_phase(_IDLE)
         HttpToolsProtocol.on_message_complete(self)
         if self.cycle is not None and self.cycle.response_complete:
-            # Answered before its body was complete: uvicorn's keep-alive timer ended with the last read.
+            # Answered before its body was complete, so `on_response_complete` has set no deadline.
             self._read_deadline = self._clock.time() + self.limits.idle_timeout_seconds
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: _Application) -> None:
         self._running = cycle
         HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle, self._discard_rest))
 
@@ -313,7 +315,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
 
 def _call_with_sender(
-    app: ASGI3Application,
+    app: _Application,
     cycle: RequestResponseCycle,
     close_gracefully: Callable[[], None],
     scope: Any,
