@@ -74,3 +74,7 @@ def test_functions_are_not_named_by_participles(metrics: dict[str, list[str]]) -
 def test_public_names_are_distinct(metrics: dict[str, list[str]]) -> None:
     assert len(metrics["classes"]) <= 5, metrics["classes"]
     assert len(metrics["modules"]) <= 15, metrics["modules"]
+
+
+def test_private_names_of_dependencies_are_used_only_for_a_reason(metrics: dict[str, list[str]]) -> None:
+    assert metrics["private"] == []
