@@ -20,7 +20,7 @@ from __future__ import annotations
 from refdesk.cache.cache import Cache, open_cache
 from refdesk.cache.key import Key, build_pattern
 from refdesk.cache.response_meta import CacheResult, WireAnswer, add_cache_flags
-from refdesk.cache.secret import load_cache_secret
+from refdesk.cache.signing import load_cache_secret
 
 __all__ = [
     "Cache",

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from refdesk.cache.invalidation import TenantVersions
 from refdesk.cache.key import Key, compile_pattern
-from refdesk.cache.memory import CachedAnswer, MemoryCache, MemoryKey
+from refdesk.cache.memory import CachedAnswer, MemoryCache, MemoryKey, TenantVersions
 from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Lookup, LookupResult, RedisCache
 from refdesk.cache.response_meta import CacheResult, WireAnswer
 from refdesk.cache.signing import is_answer

@@ -1,4 +1,4 @@
-"""In-memory LRU cache bounded by bytes and entries."""
+"""In-memory LRU cache bounded by bytes and entries, and the tenants' versions that invalidate its entries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from refdesk.cache.response_meta import WireAnswer
+from refdesk.calls import TenantId
 from refdesk.config import CacheConfig
 
 MemoryKey = tuple[str, int]
@@ -20,6 +21,10 @@ ENTRY_OVERHEAD_BYTES = 1000
 
 MEMORY_BYTES_PER_WIRE_BYTE = 2
 """Memory of an answer per byte of its JSON; measured on search answers, 1.6 to 2.1."""
+
+MAX_TENANTS = 10_000
+"""Tenants with a counter of their own. Evicted ones share the last evicted version, which can invalidate too much but
+never too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +109,25 @@ class MemoryCache:
 
     def _report_size(self) -> None:
         self._holds(len(self._entries), self._bytes)
+
+
+class TenantVersions:
+    """A version number per tenant that changes with each invalidation within this process."""
+
+    def __init__(self, max_tenants: int = MAX_TENANTS) -> None:
+        self._max_tenants = max_tenants
+        self._counter = 0
+        self._evicted_version = 0
+        self._versions: OrderedDict[TenantId, int] = OrderedDict()
+
+    def get(self, tenant: TenantId) -> int:
+        """Return the tenant's current version."""
+        return self._versions.get(tenant, self._evicted_version)
+
+    def bump(self, tenant: TenantId) -> None:
+        """Change the tenant's version."""
+        self._counter += 1
+        self._versions[tenant] = self._counter
+        self._versions.move_to_end(tenant)
+        if len(self._versions) > self._max_tenants:
+            self._evicted_version = self._versions.popitem(last=False)[1]

@@ -1,4 +1,4 @@
-"""Signed serialization of cache entries for an untrusted Redis.
+"""Signed serialization of cache entries for an untrusted Redis, and the secret that signs them.
 
     16 bytes   signature: a digest of name, generation and answer, keyed with the secret if there is one
     16 bytes   generation of the tenant
@@ -9,13 +9,22 @@ Without a secret the signature detects corrupt and misplaced entries; with one, 
 
 from __future__ import annotations
 
+import os
+import secrets
+from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import orjson
 
 from refdesk.cache.response_meta import WireAnswer
+from refdesk.errors import StorageError
+
+SECRET_FILE = "cache.secret"
+SECRET_BYTES = 32
 
 SIGNATURE_BYTES = 16
 GENERATION_BYTES = 16
@@ -71,3 +80,24 @@ def _sign(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
     for part in (name.encode(), b"\n", generation, body):
         signature.update(part)
     return signature.digest()
+
+
+def load_cache_secret(data: Path) -> bytes:
+    """Return the secret of all processes on a data folder."""
+    try:
+        return _load_or_create_secret(data)
+    except OSError as error:
+        raise StorageError(f"cannot keep a secret in {data}: {error.strerror}") from error
+
+
+def _load_or_create_secret(data: Path) -> bytes:
+    """Read the secret file; the first process creates it atomically."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / SECRET_FILE
+    if not path.exists():
+        with NamedTemporaryFile(dir=data, prefix=f".{SECRET_FILE}.") as draft:
+            draft.write(secrets.token_bytes(SECRET_BYTES))
+            draft.flush()
+            with suppress(FileExistsError):
+                os.link(draft.name, path)
+    return path.read_bytes()
