@@ -21,7 +21,7 @@ from refdesk.inbound.mcp.revisions import (
 from refdesk.inbound.mcp.sessions import HttpSession, SessionTable
 from refdesk.inbound.mcp.streams import STREAM_HEADERS, EventStream, ResponseChannel
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.sender import Sender
+from refdesk.inbound.uvicorn_protocol import Sender
 
 _HANDSHAKE_HEADERS: Final = frozenset(revision.encode() for revision in HANDSHAKE_REVISIONS)
 _NOT_FOUND = TransportError("Session not found")
