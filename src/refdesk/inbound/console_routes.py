@@ -20,8 +20,7 @@ from refdesk.inbound.asgi import Headers, Receive, Reject, Send, respond
 from refdesk.inbound.desk_interface import ConsolePages, ConsoleSubscription, Services
 from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.endpoints import respond_error
-from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.trace_headers import enter_caller_trace
+from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 
 PAGES = "/console"
 ACTIONS = "/api/console"

@@ -17,8 +17,7 @@ from refdesk.inbound.error_mapping import encode, http_status, log_unexpected, t
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.internal import InternalEndpoints
 from refdesk.inbound.mcp.revisions import MODERN_REVISION
-from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.trace_headers import enter_caller_trace
+from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 from refdesk.version import __version__
 
 API = "/api/"

@@ -46,8 +46,7 @@ from refdesk.inbound.http_mcp import McpEndpoint
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.oauth import ProtectedResource, build_rejection
-from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.trace_headers import read_trace_headers
+from refdesk.inbound.request_context import RequestContext, read_trace_headers
 from refdesk.inbound.uploads import UPLOADS, Uploads
 
 MCP = "/mcp"

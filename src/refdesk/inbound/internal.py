@@ -16,8 +16,7 @@ from refdesk.calls import ROLES, SERVICE, WINDOW_METHOD, Answer, Call, Caller, T
 from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, ToolFailure
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.error_mapping import http_status, log_unexpected, to_rpc_error
-from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.trace_headers import enter_caller_trace
+from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 from refdesk.validation import invalid_arguments
 
 EXECUTE = "/internal/mcp/execute"

@@ -13,8 +13,7 @@ from refdesk.errors import Refused, StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject, build_retry_after
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.error_mapping import http_status
-from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.trace_headers import enter_caller_trace
+from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 
 UPLOADS = "/api/uploads"
 

@@ -49,8 +49,7 @@ from refdesk.inbound.mcp.revisions import (
 )
 from refdesk.inbound.mcp.sessions import Session
 from refdesk.inbound.mcp.streams import Channel
-from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.trace_headers import enter_caller_trace
+from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 
 if TYPE_CHECKING:
     from refdesk.inbound.mcp.sdk_rules import SdkRules
