@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple
 
 import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from refdesk.calls import Caller, TenantId, UserId
 from refdesk.config import ApiKey
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.support.fs import lock_file, replace_file
+from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.validation import nearest_name
 
 FILE_NAME = "keys.json"
@@ -37,9 +37,6 @@ KEY_BYTES = 32
 """Random bytes of a key: too many to guess, so a plain hash protects it as well as a slow one."""
 
 logger = logging.getLogger(__name__)
-
-FileVersion: TypeAlias = tuple[int, int, int] | None
-"""Identifies a version of a file. None if the file doesn't exist."""
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 
@@ -87,13 +84,9 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read_version(self) -> FileVersion:
+    def read_version(self) -> FileStamp:
         """Return the current version of the file."""
-        try:
-            found = self.path.stat()
-        except FileNotFoundError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return read_stamp(self.path)
 
     def read(self) -> tuple[StoredKey, ...]:
         """Return all keys. Raises ConfigError if the file can't be read or parsed."""

@@ -1,4 +1,4 @@
-"""Files shared by processes: atomic replacement and inter-process locks."""
+"""Files shared by processes: atomic replacement, inter-process locks and stamps that show changes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
+
+FileStamp: TypeAlias = tuple[int, int, int] | None
+"""Inode, size and modification time of a file; None if there is no readable one."""
 
 
 def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
@@ -42,3 +46,12 @@ def lock_file(path: Path) -> Iterator[None]:
     with path.with_name(f".{path.name}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def read_stamp(path: Path) -> FileStamp:
+    """Return a stamp that changes with the file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

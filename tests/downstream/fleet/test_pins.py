@@ -14,6 +14,7 @@ import pytest
 from refdesk.downstream.fleet.pins import MAX_SHOWN_BYTES, HeldTool, Pins, digest
 from refdesk.downstream.list_limits import MAX_PINS
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
+from refdesk.support.fs import read_stamp
 from tests.downstream.scripted import tool
 
 WHOLE = tool("pay", title="Pay", outputSchema={"type": "object"}, annotations={"readOnlyHint": True})
@@ -125,7 +126,7 @@ def test_a_new_tool_that_was_rejected_is_not_trusted_by_changing_it(tmp_path: Pa
 def test_nothing_is_held_or_written_where_nothing_is_to_be_held(tmp_path: Path) -> None:
     pins = Pins(tmp_path)
     assert pins.review("bank", [WHOLE], "nothing") == {}
-    assert pins.stamp() is None
+    assert read_stamp(pins.path) is None
 
 
 def test_a_server_cannot_have_a_tool_forgotten_by_having_too_many(tmp_path: Path) -> None:

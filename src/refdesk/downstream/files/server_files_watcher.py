@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from refdesk.config import McpServerConfig
 from refdesk.errors import ConfigError, RefdeskError
+from refdesk.support.fs import FileStamp, read_stamp
 
 POLL_SECONDS = 1.0
 """Poll interval. Each poll costs one system call per file."""
@@ -27,7 +28,7 @@ MAX_SETTLE_CHECKS = 25
 
 logger = logging.getLogger(__name__)
 
-FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+FileStamps: TypeAlias = tuple[FileStamp, ...]
 """Identifies a state of the files."""
 
 
@@ -112,12 +113,4 @@ async def _wait_until_stable(
 
 
 def _get_stamps(paths: Sequence[Path]) -> FileStamps:
-    return tuple(map(_get_stamp, paths))
-
-
-def _get_stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return tuple(map(read_stamp, paths))

@@ -30,6 +30,7 @@ from refdesk.downstream.fleet.resource_lookup import Read, ResourceOwners
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
 from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
+from refdesk.support.fs import read_stamp
 
 __all__ = ["ExposedItem", "Fleet", "HeldTool", "open_fleet"]
 
@@ -280,10 +281,10 @@ class Fleet:
 
     async def watch_pins(self) -> None:
         """Apply approvals made by other processes, until cancelled."""
-        stamp = self.pins.stamp()
+        stamp = read_stamp(self.pins.path)
         while True:
             await asyncio.sleep(PIN_POLL_SECONDS)
-            if (current := self.pins.stamp()) != stamp:
+            if (current := read_stamp(self.pins.path)) != stamp:
                 # Taken before the file is read, so that a change in between is seen by the next poll.
                 stamp = current
                 try:

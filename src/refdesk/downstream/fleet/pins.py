@@ -36,7 +36,6 @@ MAX_SHOWN_BYTES = 16 * 1024
 """Size up to which a definition is stored for display. Of longer ones only the hash is stored."""
 
 Hold = Literal["changed", "new", "nothing"]
-Stamp = tuple[int, int, int] | None
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -83,14 +82,6 @@ class Pins:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
-
-    def stamp(self) -> Stamp:
-        """Return a stamp that changes with the file, or None if there is no readable file."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def review(self, server: str, tools: Iterable[Message], hold: Hold) -> dict[str, HeldTool]:
         """Return the tools of a server that wait for approval, by name, and record tools seen for the first time.
