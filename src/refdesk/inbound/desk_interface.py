@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from refdesk.calls import Caller, Handler, Listener, LogLevel
 from refdesk.documents.conversions import Conversions
@@ -96,44 +96,18 @@ class Services(Protocol):
         """Return whether the server is ready, and the state of each component."""
         ...
 
-
-@runtime_checkable
-class DownstreamHooks(Protocol):
-    """Application with downstream servers, which take part in subscriptions, log levels and instructions."""
-
     async def subscribe(self, uri: str, caller: Caller) -> None:
-        """Subscribe to changes of a resource. Must be paired with one `unsubscribe`, unless it raises."""
+        """Subscribe to a downstream resource. Must be paired with one `unsubscribe`, unless it raises."""
         ...
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
-        """Cancel a subscription."""
+        """Cancel a subscription to a downstream resource."""
         ...
 
     def set_level(self, level: LogLevel) -> None:
-        """Request log messages from this level on."""
+        """Request log messages of downstream servers from this level on."""
         ...
 
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the downstream servers available to a caller."""
         ...
-
-
-class NoDownstream:
-    """Implementation for an application without downstream servers."""
-
-    async def subscribe(self, uri: str, caller: Caller) -> None:
-        return
-
-    def unsubscribe(self, uri: str, caller: Caller) -> None:
-        return
-
-    def set_level(self, level: LogLevel) -> None:
-        return
-
-    def instructions(self, caller: Caller) -> str:
-        return ""
-
-
-def downstream_hooks(services: Services) -> DownstreamHooks:
-    """Return the downstream hooks of an application."""
-    return services if isinstance(services, DownstreamHooks) else NoDownstream()

@@ -23,7 +23,7 @@ from refdesk.errors import (
     RefdeskError,
 )
 from refdesk.inbound.asgi import Headers
-from refdesk.inbound.desk_interface import Services, downstream_hooks
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.envelope import RpcNotification, RpcRequest, RpcResponse
 from refdesk.inbound.error_mapping import encode_error, encode_result, log_unexpected, to_rpc_error
 from refdesk.inbound.mcp.clients import ModernClient, SessionClient, StreamingClient
@@ -88,7 +88,6 @@ class McpDispatcher:
         """
         self._services = services
         self._handle = services.handle
-        self._downstream = downstream_hooks(services)
         self._state_key = state_key or secrets.token_bytes(32)
         self._sdk_rules: SdkRules | None = None
         self._notifications = NotificationHub()
@@ -174,7 +173,7 @@ class McpDispatcher:
         self._notifications.remove_session(session)
         for uri, caller in session.subscriptions.items():
             if caller is not None:
-                self._downstream.unsubscribe(uri, caller)
+                self._services.unsubscribe(uri, caller)
         session.subscriptions.clear()
 
     def close(self) -> None:
@@ -225,7 +224,7 @@ class McpDispatcher:
 
     def _build_instructions(self, caller: Caller) -> str:
         """Return Refdesk's instructions, followed by those of the downstream servers available to the caller."""
-        others = self._downstream.instructions(caller)[:MAX_INSTRUCTIONS]
+        others = self._services.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
 
     async def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
@@ -260,7 +259,7 @@ class McpDispatcher:
         level = read_params(SetLevelParams, params).level
         if session is not None:
             session.log_level = level
-        self._downstream.set_level(level)
+        self._services.set_level(level)
         return {}
 
     async def _subscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
@@ -273,21 +272,21 @@ class McpDispatcher:
         self._notifications.add_session(session)
         session.subscriptions[uri] = None
         try:
-            await self._downstream.subscribe(uri, context.caller)
+            await self._services.subscribe(uri, context.caller)
         except BaseException:
             session.subscriptions.pop(uri, None)
             raise
         if uri in session.subscriptions and session.subscriptions[uri] is None:
             session.subscriptions[uri] = context.caller
         else:  # it was unsubscribed or the session closed meanwhile
-            self._downstream.unsubscribe(uri, context.caller)
+            self._services.unsubscribe(uri, context.caller)
         return {}
 
     async def _unsubscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         uri = read_params(SubscribeParams, params).uri
         caller = None if session is None else session.subscriptions.pop(uri, None)
         if caller is not None:
-            self._downstream.unsubscribe(uri, caller)
+            self._services.unsubscribe(uri, caller)
         return {}
 
     async def _listen(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:
@@ -315,14 +314,14 @@ class McpDispatcher:
     async def _hold_subscription(self, uri: str, caller: Caller) -> None:
         """Keep a resource subscription while this task runs. A rejected subscription is only logged."""
         try:
-            await self._downstream.subscribe(uri, caller)
+            await self._services.subscribe(uri, caller)
         except RefdeskError as error:
             logger.info("subscription refused", extra={"fields": {"uri": uri[:200], "why": error.detail}})
             return
         try:
             await asyncio.Event().wait()
         finally:
-            self._downstream.unsubscribe(uri, caller)
+            self._services.unsubscribe(uri, caller)
 
 
 def log_client_info(method: str, params: Mapping[str, Any], context: RequestContext) -> None:
