@@ -33,7 +33,7 @@ from refdesk.downstream.jsonrpc import Callbacks, Peer
 from refdesk.downstream.list_limits import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES
 from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
-from refdesk.support.tasks import TaskSet
+from refdesk.support.tasks import TaskSet, wait_all
 
 logger = logging.getLogger(__name__)
 
@@ -504,12 +504,4 @@ async def close_all(session_tasks: Iterable[SessionTask]) -> None:
     tasks = {each.runner for each in session_tasks if each.runner is not None}
     for each in session_tasks:
         each.end()
-    if not tasks:
-        return
-    try:
-        await asyncio.wait(tasks)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        raise
+    await wait_all(tasks)

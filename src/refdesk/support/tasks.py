@@ -34,3 +34,14 @@ async def cancel_all(tasks: Collection[asyncio.Task[Any]]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+async def wait_all(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Wait for tasks to end. Cancelling this cancels them, and waits nevertheless."""
+    if not tasks:
+        return
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        await cancel_all(tasks)
+        raise

@@ -30,6 +30,7 @@ from refdesk.errors import (
     UnknownTool,
 )
 from refdesk.resilience.retries import compute_pause
+from refdesk.support.tasks import wait_all
 
 if TYPE_CHECKING:
     from refdesk.downstream.client.converting import Form, ServerDocument
@@ -285,8 +286,9 @@ class Client:
             await self._wait_until_ready(connection, log_level)
             yield self
         finally:
-            dispatcher.cancel()
-            await _cancel_and_wait(connection, dispatcher)
+            for task in (connection, dispatcher):
+                task.cancel()
+            await wait_all((connection, dispatcher))
 
     async def _wait_until_ready(self, running: asyncio.Task[None], log_level: str) -> None:
         if self._connection.settings.session == "short":
@@ -353,16 +355,3 @@ class Client:
         return await resolve_input_requests(
             self._connection, method, params, result, callbacks or HandlerCallbacks(self._handlers), limit
         )
-
-
-async def _cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait for them. Cancelling this repeats the cancellation."""
-    for task in tasks:
-        task.cancel()
-    try:
-        await asyncio.wait(tasks)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        raise
