@@ -198,7 +198,7 @@ def _encode_json(line: dict[str, Any], option: int) -> bytes:
         encoded = orjson.dumps(line, str, option)
     except orjson.JSONEncodeError:
         # Not valid Unicode. A degraded line is better than none.
-        encoded = orjson.dumps({name: _escape_hidden(str(value)) for name, value in line.items()})
+        encoded = orjson.dumps({name: escape_hidden(str(value)) for name, value in line.items()})
     if encoded.isascii():
         return encoded
     return _HIDDEN.sub(lambda found: _json_escape(found[0]), encoded.decode()).encode()
@@ -212,7 +212,8 @@ def _json_escape(character: str) -> str:
     return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
-def _escape_hidden(text: str) -> str:
+def escape_hidden(text: str) -> str:
+    """Escape characters that control a terminal or are invisible."""
     return _HIDDEN.sub(_escape, text)
 
 
@@ -222,7 +223,7 @@ def _escape_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableM
         if name == "exception":
             event[name] = indent(_HIDDEN_EXCEPT_NEWLINE.sub(_escape, str(value)), "    ")
         elif not isinstance(value, bool | int | float):
-            event[name] = _escape_hidden(str(value))
+            event[name] = escape_hidden(str(value))
     return event
 
 

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import chain
 
+from refdesk.telemetry.log import escape_hidden
+
 logger = logging.getLogger(__name__)
 
 MAX_LINE_CHARACTERS = 2000
@@ -30,12 +32,6 @@ MIN_SECRET_CHARACTERS = 6
 MASK = "********"
 
 _ANSI_ESCAPES = re.compile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
-_INVISIBLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e0fff]"
-)
-"""Terminal control characters and invisible characters."""
-
 _CREDENTIAL = re.compile(
     r"""(?ix) ( (?: api[_-]?key | token | secret | passw(?:or)?d | passphrase | credentials? | authorization )
                 [\w-]{0,32} ["']? \s{0,4} [:=] \s{0,4} ["']? (?: (?:bearer|basic|token) \s{1,4} )? ) [^\s"',;&]+
@@ -62,7 +58,7 @@ class StderrReader(asyncio.Protocol):
         self.lines: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         self.is_closed = False
         self._server = server
-        self._prefix = f"[STDERR][{_escape_invisible(command)[:200]}]"
+        self._prefix = f"[STDERR][{escape_hidden(command)[:200]}]"
         self._on_line = on_line
         self._on_close = on_close
         self._now = now
@@ -113,7 +109,7 @@ class StderrReader(asyncio.Protocol):
             text = self._secrets.sub(MASK, text)
             if len(raw) >= MAX_LINE_BYTES:
                 text = text[: -self._longest]  # a secret cut in two would leave one half
-        return _escape_invisible(_CREDENTIAL.sub(_mask_match, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
+        return escape_hidden(_CREDENTIAL.sub(_mask_match, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
 
     def _append_partial(self, data: bytes) -> None:
         self._partial += data[: MAX_LINE_BYTES - len(self._partial)]
@@ -155,7 +151,3 @@ def _compile_secrets(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, in
 
 def _mask_match(found: re.Match[str]) -> str:
     return next(group for group in found.groups() if group is not None) + MASK
-
-
-def _escape_invisible(text: str) -> str:
-    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
