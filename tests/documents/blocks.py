@@ -19,6 +19,7 @@ from refdesk.documents.model import (
     Span,
     SpanKind,
     Table,
+    Term,
     table_from_rows,
 )
 
@@ -51,6 +52,8 @@ EVERY_KIND = Document(
         Paragraph("Speak slowly.", role="note", place=Place(2)),
         Paragraph("1. A note below.", role="footnote", place=Place(2)),
         Picture("A drawing", Place(2)),
+        Term("--all\n-a", "--all, -a", (Span(0, 5, "strong"), Span(6, 8, "strong")), 1, "ALL", Place(2)),
+        Paragraph("Take all of it.", place=Place(2)),
     ),
     pages=(Page(1, 595, 842), Page(2, 595, 842)),
     name="manual.pdf",
@@ -92,6 +95,7 @@ def blocks(draw: st.DrawFn) -> Block:
     grid = draw(st.lists(st.lists(WORDS, min_size=2, max_size=2), min_size=1, max_size=3))
     made: list[Block] = [
         Heading(text, draw(st.integers(1, 6)), place, draw(st.booleans()), draw(st.sampled_from(["", "here", text]))),
+        Term(text, text, marks, draw(st.integers(0, 5)), draw(st.sampled_from(["", "here"])), place),
         Paragraph(text, marks, role, place),
         ListItem(text, marks, 0, ordered, draw(st.integers(1, 99)) if ordered else 1, place),
         Code(text, draw(st.sampled_from(["", "python", "zig"])), place),

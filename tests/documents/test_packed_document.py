@@ -37,7 +37,7 @@ def test_what_is_known_without_reading() -> None:
         assert about.tags == ("setup",)
         assert about.warnings == ("Page 3 is a picture.",)
         assert about.preview.startswith("# The manual\n\nSee the [index page]")
-        assert [section.id for section in about.outline] == ["the-manual", "install"]
+        assert [section.id for section in about.outline] == ["the-manual", "install", "all-a"]
 
 
 def test_a_document_without_pages_is_dealt_into_some() -> None:

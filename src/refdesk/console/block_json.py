@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, Table
+from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, Table, Term
 
 Wire = dict[str, Any]
 
@@ -71,6 +71,8 @@ def _serialize_block(block: Block, id: str | None) -> Wire:
             return {"type": "heading", "level": block.level, "id": id, "text": split_inlines(block.text)}
         case Paragraph():
             return _serialize_paragraph(block)
+        case Term():
+            return {**_serialize_paragraph(Paragraph(block.text, block.spans)), "id": id}
         case Code():
             omitted = len(block.text) - MAX_TEXT_LENGTH
             code = {"type": "code", "language": block.language[:50], "text": block.text[:MAX_TEXT_LENGTH]}

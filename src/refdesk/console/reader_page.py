@@ -15,7 +15,7 @@ from typing import Any
 from refdesk.console.block_json import BlockSlice, serialize_blocks
 from refdesk.console.params import ReadParams
 from refdesk.documents.export.markdown import block_to_markdown
-from refdesk.documents.model import Block, Chunk, Code, Section, Table
+from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Chunk, Code, Section, Table
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.validation import nearest_name, shorten
@@ -72,7 +72,7 @@ def read(packed: PackedDocument, params: ReadParams) -> dict[str, Any]:
 
 def describe_contents(packed: PackedDocument) -> dict[str, Any]:
     """Return the page count and the table of contents, with the number of entries left out."""
-    sections = [section for section in packed.sections() if section.level]
+    sections = [section for section in packed.sections() if 0 < section.level <= MAX_HEADING_LEVEL]
     entries = [
         {"id": section.id, "title": shorten(section.title, 300), "level": section.level, "page": section.page}
         for section in sections[:MAX_OUTLINE_ENTRIES]

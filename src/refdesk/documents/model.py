@@ -2,23 +2,26 @@
 
     Document
     ├─ pages      Page · Page · …            only where the format has them: PDF pages, slides, sheets
-    └─ blocks     Heading · Paragraph · ListItem · Code · Table · Picture, in reading order
+    └─ blocks     Heading · Term · Paragraph · ListItem · Code · Table · Picture, in reading order
 
-The list of blocks is flat. A heading opens a section that lasts to the next heading of its level or a higher one, and a
-list item has a depth. Sections, chunks, Markdown, HTML and DoclingDocument JSON are derived from it. This module is
-pure data and opens no files.
+The list of blocks is flat. A heading opens a section that lasts to the next heading of its level or a higher one, a
+term opens one that has as many blocks as its definition, and a list item has a depth. Sections, chunks, Markdown, HTML
+and DoclingDocument JSON are derived from it. This module is pure data and opens no files.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Literal, TypeGuard
 
 MAX_HEADING_LEVEL = 6
 """Limit of Markdown and HTML; deeper headings get this level."""
+
+MAX_TERM_DEPTH = 4
+"""Nested definitions that are sections: a class, its method and its parameters take three."""
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points, from the page's top left corner."""
@@ -58,6 +61,22 @@ class Heading:
     """Whether it only titles a note or a warning and opens no section."""
     anchor: str = ""
     """Anchor within its page, as in `page.html#anchor`; empty if the file has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What a definition list explains, such as an option, a parameter or a method. It opens a section."""
+
+    text: str
+    """The whole term, such as a signature; synonyms are on lines of their own."""
+    title: str
+    """Short form for heading paths, such as `subprocess.run()`."""
+    spans: tuple[Span, ...] = ()
+    size: int = 0
+    """Number of blocks in its definition, which follow."""
+    anchor: str = ""
+    """Anchor within its page; empty if the file has none."""
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +157,7 @@ class Picture:
     place: Place | None = None
 
 
-Block = Heading | Paragraph | ListItem | Code | Table | Picture
+Block = Heading | Term | Paragraph | ListItem | Code | Table | Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +194,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and everything below it, subsections included: `blocks[start:end]`."""
+    """A heading or term and everything below it, subsections included: `blocks[start:end]`."""
 
     id: str
     title: str
@@ -227,7 +246,10 @@ def table_from_rows(
 
 
 def list_sections(blocks: Sequence[Block]) -> list[Section]:
-    """Return the sections in order; blocks before the first heading form an untitled section of level 0."""
+    """Return the sections in order; blocks before the first heading form an untitled section of level 0.
+
+    Terms are below all headings, the outermost ones at level `MAX_HEADING_LEVEL + 1`.
+    """
     headings = [(index, block) for index, block in enumerate(blocks) if is_section_heading(block)]
     first = headings[0][0] if headings else len(blocks)
     found = [Section("start", "", 0, get_page(blocks[0]), (), 0, first)] if first else []
@@ -240,7 +262,37 @@ def list_sections(blocks: Sequence[Block]) -> list[Section]:
         anchors = tuple(higher.anchor for higher in above)
         id, page = ids.next(heading.text), get_page(heading)
         found.append(Section(id, heading.text, heading.level, page, path, start, end, anchors))
-    return found
+    starts = [*(section.start for section in found[1:]), len(blocks)]
+    return [
+        each for own, end in zip(found, starts, strict=False) for each in (own, *_list_terms(blocks, own, end, ids))
+    ]
+
+
+def _list_terms(blocks: Sequence[Block], above: Section, end: int, ids: SectionIds) -> Iterator[Section]:
+    """Yield the terms in the own text of a section, which ends at the next heading."""
+    around = [replace(above, level=MAX_HEADING_LEVEL, end=end)]
+    for index in range(above.start, end):
+        block = blocks[index]
+        if not isinstance(block, Term):
+            continue
+        while around[-1].end <= index:
+            around.pop()
+        outer = around[-1]
+        if len(around) > MAX_TERM_DEPTH:
+            continue
+        section = Section(
+            id=ids.next(block.title),
+            title=block.title,
+            level=outer.level + 1,
+            page=get_page(block),
+            path=(*outer.path, block.title),
+            start=index,
+            end=min(index + 1 + max(block.size, 0), outer.end),
+            # A term without an anchor is reached by that of its section.
+            anchors=(*outer.anchors, block.anchor or outer.anchor),
+        )
+        around.append(section)
+        yield section
 
 
 def is_section_heading(block: Block) -> TypeGuard[Heading]:

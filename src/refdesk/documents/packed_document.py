@@ -20,6 +20,7 @@ import orjson
 
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import (
+    MAX_HEADING_LEVEL,
     Block,
     Cell,
     Chunk,
@@ -35,12 +36,16 @@ from refdesk.documents.model import (
     Section,
     Span,
     Table,
+    Term,
     get_page,
     list_sections,
 )
 
-PACKED_DOCUMENT_VERSION = 4
-"""Documents of another version are converted again."""
+PACKED_DOCUMENT_VERSION = 5
+"""Raised when conversion or chunks change, so that files are converted again."""
+
+READABLE_VERSIONS = frozenset((4, PACKED_DOCUMENT_VERSION))
+"""Versions that can be read; 4 has no terms."""
 
 ESTIMATED_PAGE = 3000
 """Characters per page in formats without pages: about 500 words, as on paper."""
@@ -220,9 +225,15 @@ def _build_info(
         tags=document.tags,
         properties=dict(document.properties),
         warnings=document.warnings,
-        outline=tuple(replace(section, path=(), anchors=()) for section in found[:OUTLINE_SECTIONS]),
+        outline=tuple(replace(section, path=(), anchors=()) for section in _choose_outline(found)),
         preview=_build_preview(document.blocks),
     )
+
+
+def _choose_outline(found: Sequence[Section]) -> Sequence[Section]:
+    """Return the first sections, without terms if not all of them fit."""
+    headings = [section for section in found if section.level <= MAX_HEADING_LEVEL]
+    return (found if len(found) <= OUTLINE_SECTIONS else headings)[:OUTLINE_SECTIONS]
 
 
 def _build_preview(blocks: Iterable[Block]) -> str:
@@ -251,7 +262,7 @@ class PackedDocument:
         try:
             version = database.execute("PRAGMA user_version").fetchone()[0]
             _check_schema(database)
-            body = database.execute("SELECT body FROM about").fetchone() if version == PACKED_DOCUMENT_VERSION else None
+            body = database.execute("SELECT body FROM about").fetchone() if version in READABLE_VERSIONS else None
         except sqlite3.DatabaseError as error:
             raise InvalidPackedDocument(str(error)) from error
         if body is None:
@@ -433,4 +444,4 @@ def decode_block(body: bytes) -> Block:
     return block
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Heading, Paragraph, ListItem, Code, Table, Picture)}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Heading, Term, Paragraph, ListItem, Code, Table, Picture)}

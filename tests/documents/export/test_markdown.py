@@ -22,7 +22,8 @@ def test_a_document_of_every_kind_of_block() -> None:
         "1. first\n   - inner\n2. second\n\n"
         "```python\nif a < b:\n    print(`x`)\n```\n\n"
         "Table 1: sizes\n\n| Name | Both | Both |\n| --- | --- | --- |\n| a\\|b | 1 | 2 |\n\n"
-        "> So they say.\n\n> **Notes:** Speak slowly.\n\n1\\. A note below.\n\n![A drawing]()\n"
+        "> So they say.\n\n> **Notes:** Speak slowly.\n\n1\\. A note below.\n\n![A drawing]()\n\n"
+        "**--all**\n**-a**\n\nTake all of it.\n"
     )
 
 

@@ -2,7 +2,7 @@
 /**
  * Renders document blocks: `drawBlocks(blocks, {write, top})`.
  *
- * A block is one of {type: "heading", level, id, text: inlines} {type: "paragraph", inlines} {type: "list", ordered,
+ * A block is one of {type: "heading", level, id, text: inlines} {type: "paragraph", id, inlines} {type: "list", ordered,
  * items: [blocks]} {type: "code", language, text} {type: "table", head, rows} {type: "quote", blocks} {type: "image",
  * alt} {type: "rule"}; `hit: true` marks a search hit; `omitted` is the amount left out. An inline is {text, strong,
  * em, code, href, beside}; `beside` is a relative link to another document, rendered as a span with data-beside that
@@ -47,7 +47,8 @@ function drawBlock(block, options) {
 /** @type {Record<string, (block: any, options: Options) => Element>} */
 const RENDERERS = {
   heading: (block, options) => heading(block, options),
-  paragraph: (block, options) => h("p", drawInlines(block.inlines, options), omissionNote(block, "character")),
+  paragraph: (block, options) =>
+    h("p", sectionAnchor(block), drawInlines(block.inlines, options), omissionNote(block, "character")),
   list: (block, options) => list(block, options),
   code: (block, options) => code(block, options),
   table: (block, options) => table(block, options),
@@ -59,8 +60,12 @@ const RENDERERS = {
 /** @param {any} block @param {Options} options */
 function heading(block, options) {
   if (!block.step) return h("p", {class: "heading-line"}, drawInlines(block.text, options));
-  const anchor = block.id ? {data: {section: block.id}, id: `section-${block.id}`, tabindex: "-1"} : {};
-  return h(`h${block.step}`, anchor, drawInlines(block.text, options));
+  return h(`h${block.step}`, sectionAnchor(block), drawInlines(block.text, options));
+}
+
+/** @param {any} block a heading, or a paragraph with the term of a definition */
+function sectionAnchor(block) {
+  return block.id ? {data: {section: block.id}, id: `section-${block.id}`, tabindex: "-1"} : {};
 }
 
 /**

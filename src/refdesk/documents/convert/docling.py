@@ -9,7 +9,7 @@ import orjson
 
 from refdesk.documents.convert.grids import MAX_GRID_CELLS
 from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.docling_terms import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
+from refdesk.documents.docling_terms import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS, TERM
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -26,6 +26,7 @@ from refdesk.documents.model import (
     Place,
     Span,
     Table,
+    Term,
 )
 from refdesk.errors import CannotConvert
 from refdesk.validation import shorten
@@ -202,6 +203,9 @@ def _read_text_block(item: Item, label: str, depth: int, place: Place | None) ->
             return ListItem(f"[{'x' if label == 'checkbox_selected' else ' '}] {text}", depth=depth, place=place)
     if not text:
         return None
+    if term := meta.get(TERM):
+        title, size = term
+        return Term(text, str(title), spans, int(size), str(meta.get(ANCHOR) or ""), place)
     role = "note" if item.get("content_layer") == "notes" else meta.get(ROLE) or label
     return Paragraph(text, spans, _ROLES.get(role, "text"), place)
 

@@ -22,6 +22,7 @@ from refdesk.documents.docling_terms import (
     ROLE,
     SCHEMA_NAME,
     SPANS,
+    TERM,
     VERSION,
     map_language,
 )
@@ -38,6 +39,7 @@ from refdesk.documents.model import (
     Place,
     Span,
     Table,
+    Term,
 )
 
 Item = dict[str, Any]
@@ -116,6 +118,10 @@ class _Tree:
                 self._add_heading(block)
             case Paragraph():
                 self._add_paragraph(block)
+            case Term():
+                item = self._add_text(block.text, block.place, "text", spans=block.spans)
+                meta = {TERM: [block.title, block.size]} | ({ANCHOR: block.anchor} if block.anchor else {})
+                item.setdefault("meta", {}).update(meta)
             case Code():
                 self._add_code(block)
             case Table():

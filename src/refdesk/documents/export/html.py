@@ -19,6 +19,7 @@ from refdesk.documents.model import (
     SectionIds,
     Span,
     Table,
+    Term,
 )
 
 SAFE_SCHEMES = frozenset({"", "http", "https", "mailto", "ftp"})
@@ -38,7 +39,7 @@ def to_html(document: Document) -> str:
 
 
 def _render_body(blocks: Sequence[Block]) -> Iterator[str]:
-    ids = SectionIds(block.anchor for block in blocks if isinstance(block, Heading) and block.anchor)
+    ids = SectionIds(block.anchor for block in blocks if isinstance(block, Heading | Term) and block.anchor)
     for is_list, run in groupby(blocks, key=lambda block: isinstance(block, ListItem)):
         if is_list:
             yield "".join(_render_list([block for block in run if isinstance(block, ListItem)]))
@@ -53,6 +54,9 @@ def _render_block(block: Block, ids: SectionIds) -> str:
             return f'<h{block.level} id="{escape(id)}">{escape(block.text)}</h{block.level}>'
         case Paragraph():
             return _render_paragraph(block)
+        case Term():
+            id = f' id="{escape(block.anchor)}"' if block.anchor else ""
+            return f'<p{id} class="term">{_render_inline(block.text, block.spans)}</p>'
         case Code():
             language = f' class="language-{escape(block.language)}"' if block.language else ""
             return f"<pre><code{language}>{escape(block.text, quote=False)}</code></pre>"

@@ -15,6 +15,7 @@ from refdesk.documents.model import (
     Picture,
     Span,
     Table,
+    Term,
 )
 
 _SPECIAL = re.compile(r"[\\`*_<&\]~]")
@@ -64,6 +65,8 @@ def block_to_markdown(block: Block) -> str:
             return f"{'#' * block.level} {escape_markdown(_to_one_line(block.text))}"
         case Paragraph():
             return _render_paragraph(block)
+        case Term():
+            return _render_paragraph(Paragraph(block.text, block.spans))
         case ListItem():
             return _ListIndents().render_item(block)
         case Code():
