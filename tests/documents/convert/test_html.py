@@ -7,7 +7,7 @@ import pytest
 from refdesk.documents.convert import html
 from refdesk.documents.convert.html import guard, tables
 from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
+from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table, Term
 from refdesk.errors import CannotConvert
 
 PAGES = Path(__file__).parents[2] / "files" / "html"
@@ -58,7 +58,9 @@ def test_line_numbers_are_no_part_of_code_and_its_language_is_known() -> None:
 
 def test_a_signature_is_code_and_an_admonition_a_quote_with_its_title() -> None:
     found = page("sphinx.html").blocks
-    assert Paragraph("put(item, block=True)", (Span(0, 21, "code"),)) in found
+    signature = next(block for block in found if isinstance(block, Term))
+    assert (signature.text, signature.spans) == ("put(item, block=True)", (Span(0, 21, "code"),))
+    assert (signature.title, signature.anchor) == ("put()", "put")
     assert Paragraph("Note", (Span(0, 4, "strong"),), "quote") in found
     assert Paragraph("It blocks when it is full.", (), "quote") in found
 

@@ -1,4 +1,4 @@
-"""Anchor of a heading: the id of the heading, of its section, or of an anchor next to it.
+"""Anchor of a heading or term: its id, that of its section, or of an anchor next to it.
 
 Sphinx and DocBook set it on the element around the section, static site generators on the heading, and hand-written
 pages have an empty `<a name>` before or inside the heading.
@@ -36,6 +36,11 @@ def find_anchor(heading: LexborNode) -> str:
         or _find_preceding_anchor(heading)
         or _find_inner_anchor(heading)
     )
+
+
+def find_term_anchor(term: LexborNode) -> str:
+    """Return the anchor of a `dt`, or an empty string."""
+    return _get_anchor(term) or _find_preceding_anchor(term) or _find_inner_anchor(term)
 
 
 def _find_section_anchor(heading: LexborNode) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal, get_args
 
@@ -25,15 +25,17 @@ from refdesk.documents.model import (
     Picture,
     Span,
     SpanKind,
+    Term,
 )
 
-from .anchors import find_anchor
+from .anchors import find_anchor, find_term_anchor
 from .boilerplate import MAX_NAME, Attributes, is_boilerplate, is_page_boilerplate
 from .code import detect_language
 from .flat import extract_code, extract_formula, extract_text
 from .inline import InlineText
 from .links import resolve_link
 from .tables import is_layout, read_grid, read_table
+from .terms import MAX_SYNONYMS, DefinitionList, adopt_following, join_paragraphs, join_titles, make_title
 
 Trait = Literal["heading", "tabs", "tab", "literal", "footnote", "admonition", "title", "contents"]
 Context = Literal["quote", "admonition", "title", "signature", "footnote", "caption", "contents"]
@@ -53,7 +55,7 @@ _SPAN_KINDS: dict[str, SpanKind] = {
 }
 
 _BLOCKS = frozenset(
-    """div section article main body address center fieldset form legend hgroup search dd caption thead tbody tfoot
+    """div section article main body address center fieldset form legend hgroup search caption thead tbody tfoot
     tr td th details option optgroup""".split()
 )
 """Elements that only separate blocks."""
@@ -94,7 +96,7 @@ def _find_traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
         "footnote": role == "doc-footnote" or not _FOOTNOTES.isdisjoint(names),
         "admonition": tag in _CLASSED and not _ADMONITIONS.isdisjoint(names),
         "title": tag in _CLASSED and not _TITLES.isdisjoint(names),
-        "contents": tag == "dl" and "toc" in names,
+        "contents": (tag == "dl" and "toc" in names) or (tag == "div" and "index" in names),
     }
     return tuple(trait for trait in get_args(Trait) if present[trait])
 
@@ -117,6 +119,7 @@ class HtmlWalker:
         self._contexts: Counter[Context] = Counter()
         self._admonition_start = 0
         self._lists: list[_List] = []
+        self._definitions: list[DefinitionList] = []
         self._item: ListItem | None = None
         self._pictures: list[Picture] = []
         self._tabs: list[str] = []
@@ -139,6 +142,7 @@ class HtmlWalker:
             elif tag[0] != "-" and self._open_element(tag, step) and (inner := step.first_child) is not None:
                 stack.append(inner)
         self.end_block()
+        adopt_following(self.blocks)
 
     def end_block(self) -> None:
         """Turn the pending text into a block."""
@@ -289,13 +293,61 @@ class HtmlWalker:
 
     def _open_terms(self, node: LexborNode, attributes: Attributes) -> bool:
         """Open a definition list, which DocBook also uses for tables of contents."""
-        return self._open_list(node, attributes) if self._contexts["contents"] else self._separate()
+        if self._contexts["contents"]:
+            return self._open_list(node, attributes)
+        kinds = frozenset((attributes.get("class") or "").split())
+        # The fields of a docstring, such as its parameters, are part of what it documents.
+        has_terms = "field-list" not in kinds and not self._contexts["quote"] and not self._contexts["footnote"]
+        self._separate()
+        self._definitions.append(DefinitionList(kinds, has_terms))
+        self._defer(self._close_terms)
+        return True
+
+    def _close_terms(self) -> None:
+        self.end_block()
+        self._end_definition(self._definitions.pop())
+
+    def _end_definition(self, list: DefinitionList) -> None:
+        """Set the size of the current term's definition."""
+        if list.term is not None and isinstance(term := self.blocks[list.term], Term):
+            self.blocks[list.term] = replace(term, size=len(self.blocks) - list.term - 1)
 
     def _open_term(self, node: LexborNode, attributes: Attributes) -> bool:
         if self._contexts["contents"]:
             return self._open_item(node, attributes)
-        is_signature = "sig" in (attributes.get("class") or "").split()
-        self._enter("signature" if is_signature else "title")
+        classes = (attributes.get("class") or "").split()
+        self._enter("signature" if "sig" in classes else "title")
+        if self._definitions and self._definitions[-1].has_terms:
+            self._defer(partial(self._close_term, node, classes, len(self.blocks)))
+        return True
+
+    def _close_term(self, node: LexborNode, classes: list[str], start: int) -> None:
+        """Turn the blocks of a `dt` into a term, or into a synonym of the one right before it."""
+        self.end_block()
+        parts = [part for part in self.blocks[start:] if isinstance(part, Paragraph | ListItem)]
+        others = [part for part in self.blocks[start:] if not isinstance(part, Paragraph | ListItem)]
+        del self.blocks[start:]
+        around, around_above = self._definitions[-1], self._definitions[-2:-1]
+        if parts:
+            line = join_paragraphs(parts)
+            kinds = around.kinds.union(classes)
+            above = next((above.titles[0] for above in around_above if above.titles and "sig" in classes), "")
+            title = make_title(node, line.text, kinds, above)
+            last = self.blocks[-1] if around.term == start - 1 else None
+            if isinstance(last, Term) and not around.is_defined and len(around.titles) < MAX_SYNONYMS:
+                around.titles += (title,)
+                line = join_paragraphs([last, line])
+                self.blocks[-1] = replace(last, text=line.text, spans=line.spans, title=join_titles(around.titles))
+            else:
+                self._end_definition(around)
+                around.term, around.titles, around.is_defined = start, (title,), False
+                self.blocks.append(Term(line.text, title, line.spans, anchor=find_term_anchor(node)))
+        self.blocks += others
+
+    def _open_definition(self, node: LexborNode, _attributes: Attributes) -> bool:
+        self._separate()
+        if self._definitions:
+            self._definitions[-1].is_defined = True
         return True
 
     def _open_paragraph(self, _node: LexborNode, _attributes: Attributes) -> bool:
@@ -419,6 +471,7 @@ _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     "li": HtmlWalker._open_item,
     "dl": HtmlWalker._open_terms,
     "dt": HtmlWalker._open_term,
+    "dd": HtmlWalker._open_definition,
     "blockquote": HtmlWalker._open_quote,
     "summary": HtmlWalker._open_summary,
     "figcaption": HtmlWalker._open_caption,

@@ -1,0 +1,110 @@
+"""Terms of definition lists: titles for heading paths, and synonyms that share a definition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from selectolax.lexbor import LexborNode
+
+from refdesk.documents.model import Block, ListItem, Paragraph, Span, Term, is_section_heading
+
+MAX_TITLE = 80
+"""Characters of a title; the text has the whole term."""
+
+LONG_SIGNATURE = 40
+"""Characters from which a signature is shortened to its name."""
+
+MAX_SYNONYMS = 16
+"""Terms in a row that share a definition; more are a list of names."""
+
+TITLE_SYNONYMS = 3
+
+_TYPED = re.compile(r"(\S+) \(\w[\w ,.-]*\)")
+"""A setting and its type, as in `wal_sender_timeout (integer)`."""
+
+_SIGNATURE = re.compile(r"(?:class |static |async )*([\w.:$]+)\(")
+_TYPES = frozenset(("class", "exception"))
+
+
+@dataclass(slots=True)
+class DefinitionList:
+    """Open definition list with its current term."""
+
+    kinds: frozenset[str] = frozenset()
+    """Classes of the element; Sphinx names the kind of object."""
+    has_terms: bool = True
+    """Whether its terms are sections."""
+    term: int | None = None
+    """Position of the current term among the blocks."""
+    titles: tuple[str, ...] = ()
+    """Titles of the current term's synonyms."""
+    is_defined: bool = False
+    """Whether the definition of the current term has begun."""
+
+
+def make_title(node: LexborNode, text: str, kinds: frozenset[str], above: str) -> str:
+    """Return the short form of a term; `above` is the title of the term that it is a member of."""
+    names = [name.text().strip() for name in node.css(".descname")] if "sig" in kinds else []
+    if not names:
+        return _shorten_text(text)
+    name = ", ".join(dict.fromkeys(names))
+    prefix = node.css_first(".descclassname")
+    qualifier = prefix.text().strip() if prefix is not None else ""
+    if qualifier.endswith("."):
+        name = qualifier + name
+    elif above and name.isidentifier():
+        name = f"{above.removesuffix('()').rpartition('.')[2]}.{name}"
+    is_callable = _TYPES.isdisjoint(kinds) and name.replace(".", "_").isidentifier() and "(" in text
+    return _cut(f"{name}()" if is_callable else name)
+
+
+def _shorten_text(text: str) -> str:
+    lines = [" ".join(line.split()).rstrip(": ") for line in text.split("\n")]
+    title = ", ".join(filter(None, lines))
+    if (typed := _TYPED.fullmatch(title)) is not None:
+        return typed[1]
+    if len(title) > LONG_SIGNATURE and (signature := _SIGNATURE.match(title)) is not None:
+        return f"{signature[1]}()"
+    return _cut(title or text.strip())
+
+
+def _cut(title: str) -> str:
+    return title if len(title) <= MAX_TITLE else title[:MAX_TITLE].rpartition(" ")[0].rstrip(" ,") + " …"
+
+
+def join_titles(titles: tuple[str, ...]) -> str:
+    """Return the title of synonyms: the first ones, without repetition."""
+    names = list(dict.fromkeys(titles))
+    more = [" …"] if len(names) > TITLE_SYNONYMS else []
+    return _cut(", ".join(names[:TITLE_SYNONYMS]) + "".join(more))
+
+
+def join_paragraphs(parts: Sequence[Paragraph | ListItem | Term]) -> Paragraph:
+    """Join paragraphs as lines of one."""
+    lines: list[str] = []
+    spans: list[Span] = []
+    length = 0
+    for part in parts:
+        spans += (replace(span, start=span.start + length, end=span.end + length) for span in part.spans)
+        lines.append(part.text)
+        length += len(part.text) + 1
+    return Paragraph("\n".join(lines), tuple(spans))
+
+
+def adopt_following(blocks: list[Block]) -> None:
+    """Let signatures without a definition have the text up to the next term or heading, as some manuals write it."""
+    open_ends: list[int] = []
+    for index, block in enumerate(blocks):
+        while open_ends and open_ends[-1] <= index:
+            open_ends.pop()
+        if not isinstance(block, Term):
+            continue
+        if not block.size and block.spans and block.spans[0].kind == "code":
+            end = index + 1
+            limit = open_ends[-1] if open_ends else len(blocks)
+            while end < limit and not isinstance(blocks[end], Term) and not is_section_heading(blocks[end]):
+                end += 1
+            blocks[index] = block = replace(block, size=end - index - 1)
+        open_ends.append(index + 1 + block.size)
