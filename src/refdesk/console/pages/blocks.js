@@ -2,11 +2,11 @@
 /**
  * Renders document blocks: `drawBlocks(blocks, {write, top})`.
  *
- * A block is one of {type: "heading", level, id, text: inlines} {type: "paragraph", id, inlines} {type: "list", ordered,
- * items: [blocks]} {type: "code", language, text} {type: "table", head, rows} {type: "quote", blocks} {type: "image",
- * alt} {type: "rule"}; `hit: true` marks a search hit; `omitted` is the amount left out. An inline is {text, strong,
- * em, code, href, beside}; `beside` is a relative link to another document, rendered as a span with data-beside that
- * reader/beside.js turns into a link.
+ * A block is one of {type: "heading", level, id, text: inlines} {type: "paragraph", id, inlines} {type: "list",
+ * ordered, items: [blocks]} {type: "code", language, text} {type: "table", head, rows} {type: "quote", blocks} {type:
+ * "image", alt} {type: "rule"}; `hit: true` marks a search hit; `omitted` is the amount left out. An inline is {text,
+ * strong, em, code, href, beside}; `beside` is a relative link to another document, rendered as a span with
+ * data-beside that reader/beside.js turns into a link.
  *
  * `write(text, isCode)` turns text into children, to mark words or citations; `writeHit` does so inside hits;
  * `anchor(id)` is the URL of a section of the same document. `top` is the page level of the highest heading, so that a
