@@ -344,3 +344,17 @@ def test_broken_and_hostile_pages_are_read_as_far_as_can_be(data: bytes) -> None
 
 def test_a_fragment_is_content_as_a_whole() -> None:
     assert html.parse_fragment("<p>a</p><p>b</p>") == ([Paragraph("a"), Paragraph("b")], [])
+
+
+def test_exponents_and_indexes_are_marked_and_ordinals_and_footnotes_are_not() -> None:
+    found = blocks(
+        "<h1>Up to 2<sup>64</sup></h1><p>2<sup>32</sup> rows, 10<sup>-3</sup> s, 2<sup>n-1</sup>, x<sub>i</sub>, "
+        "1<sup>st</sup>, H<sub>2</sub>O, word<sup>1</sup>, word<sup><a href=#f>2</a></sup></p>"
+        "<table><tr><th>Name<th>Limit<tr><td>rows<td>2<sup>31</sup></table>"
+    )
+    assert [block.text for block in found if isinstance(block, Heading | Paragraph)] == [
+        "Up to 2^64",
+        "2^32 rows, 10^-3 s, 2^(n-1), x_i, 1st, H2O, word1, word[2]",
+    ]
+    assert isinstance(found[2], Table)
+    assert found[2].grid()[1] == ["rows", "2^31"]

@@ -23,13 +23,45 @@ _NOT_CODE = (
     "button, script, style, .lineno, .linenos, .linenodiv, .gutter, .rouge-gutter, .line-numbers-rows, .headerlink, "
     ".copybtn, .copy-button, [data-line-number]:empty, a[aria-hidden=true]"
 )
+_EXPONENT_BASE = re.compile(r"[\d)\]]$|(?:^|[^\w])[A-Za-z]$")
+_INDEX_BASE = re.compile(r"\d$|(?:^|[^\w])[A-Za-z]$")
+_ORDINAL = frozenset("st nd rd th er e o a re tm sm".split())
+_SCRIPT = re.compile("([\ue000\ue001])([^\ue000-\ue002]{0,40})\ue002")
+_SCRIPT_MARKS = dict.fromkeys((0xE000, 0xE001, 0xE002))
+_SCRIPT_STARTS = {"sup": "\ue000", "sub": "\ue001"}
 _LINE_EDGE = re.compile(r"\n?\0+")
 _TEX = 'annotation[encoding="application/x-tex"], annotation[encoding="application/x-latex"]'
 
 
 def extract_text(node: LexborNode) -> str:
     """Return the text of an element on one line."""
-    return collapse_whitespace("".join(_iter_pieces(node, _get_word_separator))).strip()
+    text = "".join(_iter_pieces(node, _get_word_separator))
+    if "\ue002" in text:
+        text = _SCRIPT.sub(_replace_script, text).translate(_SCRIPT_MARKS)
+    return collapse_whitespace(text).strip()
+
+
+def _replace_script(match: re.Match[str]) -> str:
+    before = match.string[max(match.start() - 2, 0) : match.start()]
+    return format_script("sup" if match[1] == "\ue000" else "sub", before, match[2])
+
+
+def format_script(tag: str, before: str, text: str) -> str:
+    """Return a superscript or subscript with the mark that it needs: `2^32`, `x_i`, but `1st` and `H2O`."""
+    text = text.strip()
+    is_simple = text.lstrip("-+−").isalnum()
+    if tag == "sub":
+        needs_mark = _INDEX_BASE.search(before) is not None and (text[:1].isalpha() or before[-1:].isdigit())
+        return f"_{text}" if needs_mark and is_simple else text
+    if not text or text.lower() in _ORDINAL or _EXPONENT_BASE.search(before) is None:
+        return text
+    return f"^{text}" if is_simple else f"^({text})"
+
+
+def is_footnote_mark(node: LexborNode) -> bool:
+    """Whether a superscript is a link to a note."""
+    above = node.parent
+    return node.css_first("a") is not None or (above is not None and above.tag == "a")
 
 
 def extract_code(node: LexborNode) -> str:
@@ -82,7 +114,10 @@ def _iter_pieces(root: LexborNode, get_separator: Callable[[str], str]) -> Itera
         elif tag == "math":
             yield extract_formula(step)
         elif tag[0] != "-" and not is_boilerplate(tag, step.attributes, step):
-            yield (separator := get_separator(tag))
-            stack.append(separator)
+            separator = end = get_separator(tag)
+            if tag in _SCRIPT_STARTS and get_separator is _get_word_separator and not is_footnote_mark(step):
+                separator, end = _SCRIPT_STARTS[tag], "\ue002"
+            yield separator
+            stack.append(end)
             if (inner := step.first_child) is not None:
                 stack.append(inner)

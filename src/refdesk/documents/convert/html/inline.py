@@ -37,6 +37,11 @@ class InlineText:
         """Whether there is no text yet."""
         return not self._parts
 
+    @property
+    def tail(self) -> str:
+        """The last two characters."""
+        return "".join(self._parts[-2:])[-2:]
+
     def is_shorter_than(self, length: int) -> bool:
         """Whether the block has fewer characters."""
         return self._length < length

@@ -31,7 +31,7 @@ from refdesk.documents.model import (
 from .anchors import find_anchor, find_term_anchor
 from .boilerplate import MAX_NAME, Attributes, is_boilerplate, is_page_boilerplate
 from .code import detect_language
-from .flat import extract_code, extract_formula, extract_text
+from .flat import extract_code, extract_formula, extract_text, format_script, is_footnote_mark
 from .inline import InlineText
 from .links import resolve_link
 from .tables import is_layout, read_grid, read_table
@@ -404,13 +404,15 @@ class HtmlWalker:
             self._open_span("link", target)
         return True
 
-    def _open_superscript(self, node: LexborNode, _attributes: Attributes) -> bool:
-        """Separate a footnote mark from the word before it."""
-        mark, above = extract_text(node), node.parent
-        is_linked = node.css_first("a") is not None or (above is not None and above.tag == "a")
-        if not mark.isdecimal() or not is_linked:
-            return True
-        self._text.add(f"[{mark}]")
+    def _open_script(self, node: LexborNode, _attributes: Attributes) -> bool:
+        """Add a superscript or subscript; a footnote mark is separated from the word before it."""
+        text = extract_text(node)
+        if is_footnote_mark(node):
+            if not text.isdecimal():
+                return True
+            self._text.add(f"[{text}]")
+        else:
+            self._text.add(format_script(node.tag or "", self._text.tail, text))
         return False
 
     def _break_line(self, _node: LexborNode, _attributes: Attributes) -> bool:
@@ -480,7 +482,8 @@ _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     **dict.fromkeys(("pre", "listing", "xmp"), HtmlWalker._open_preformatted),
     "table": HtmlWalker._open_table,
     "a": HtmlWalker._open_anchor,
-    "sup": HtmlWalker._open_superscript,
+    "sup": HtmlWalker._open_script,
+    "sub": HtmlWalker._open_script,
     "br": HtmlWalker._break_line,
     "hr": HtmlWalker._open_rule,
     **dict.fromkeys(("math", "script"), HtmlWalker._open_formula),
