@@ -191,3 +191,21 @@ def test_a_row_that_is_too_long_is_split_under_its_header() -> None:
     found = split(f"<h1>A</h1><table><tr><th>Name<th>Meaning<tr><td>first<td>{DEFINITION * 3}</table>")
     assert len(found) > 1
     assert all(chunk.text.startswith("| Name | Meaning |\n| --- | --- |\n| first | The sender") for chunk in found)
+
+
+def test_directives_and_lists_of_restructuredtext_are_terms() -> None:
+    source = (
+        "Jobs\n====\n\n.. py:function:: run(args, *, check=False)\n\n   Run it.\n\n   .. versionadded:: 3.9\n\n"
+        ".. option:: -a, --all\n\n   Take all.\n\nterm\n  Its definition.\n\n-q, --quiet  be quiet\n\n"
+        ":Author: Somebody\n"
+    )
+    document = convert(source.encode(), "jobs.rst")
+    titles = [section.title for section in list_sections(document.blocks)]
+    assert titles == ["Jobs", "run()", "-a, --all", "term", "-q, --quiet"]
+    assert "`run(args, *, check=False)`\n\nRun it.\n\n> **New in version 3.9.**" in to_markdown(document)
+
+
+def test_definition_lists_of_markdown_are_terms() -> None:
+    document = convert(b"# Jobs\n\n`--all`\n: Take *all* of it.\n: Twice.\n\nA line\nand: another.\n", "jobs.md")
+    assert [section.title for section in list_sections(document.blocks)] == ["Jobs", "--all"]
+    assert to_markdown(document) == "# Jobs\n\n**`--all`**\n\nTake *all* of it.\n\nTwice.\n\nA line and: another.\n"

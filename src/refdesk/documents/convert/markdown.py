@@ -33,6 +33,9 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re
 _STATED_ANCHOR = re.compile(r"\s*\{:?\s*#([^\s{}]{1,300})[^{}]*\}$")
 """`## Title {#anchor}`, as in pandoc, kramdown, MkDocs and Docusaurus."""
 
+_DEFINITION = re.compile(r"<p>([^\n]{1,300})\n: ((?:(?!</p>).){1,5000})</p>", re.DOTALL)
+"""A rendered term and the lines of its definition, as in pandoc and MkDocs: `term` and below it `: definition`."""
+
 _PROPERTIES = {
     "description": "description",
     "summary": "description",
@@ -57,7 +60,7 @@ def convert(source: SourceFile) -> Document:
             f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
         )
     matter, body, warnings = _split_front_matter(text)
-    rendered = _get_renderer().render(body)
+    rendered = _DEFINITION.sub(_render_definition, _get_renderer().render(body))
     blocks, lost = parse_fragment(rendered, source.url)
     if not blocks and rendered.count("<blockquote>") + 2 * rendered.count("<li>") >= MAX_NESTING:
         raise CannotConvert("The file nests too deep to be read; it is broken or made to do harm.")
@@ -77,6 +80,11 @@ def convert(source: SourceFile) -> Document:
 @lru_cache(maxsize=1)
 def _get_renderer() -> MarkdownIt:
     return MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
+
+
+def _render_definition(match: re.Match[str]) -> str:
+    definitions = "".join(f"<dd>{text}</dd>" for text in match[2].split("\n: "))
+    return f"<dl><dt>{match[1]}</dt>{definitions}</dl>"
 
 
 def _apply_anchor(block: Block) -> Block:

@@ -25,6 +25,13 @@ _NOTICES = {
     "versionremoved": "Removed in version",
 }
 _ONLY_CONTENT = frozenset("only ifconfig tabs grid centered hlist rst-class container".split())
+_OBJECTS = frozenset(
+    """function method class attribute data exception decorator staticmethod classmethod property option cmdoption
+    envvar confval setting describe object macro type member enumerator opcode django-admin django-admin-option
+    templatetag templatefilter fieldlookup""".split()
+)
+"""Directives of Sphinx that describe an object by its signature."""
+
 _READ_AS_TEXT = frozenset(
     "ref doc term numref abbr any eq guilabel menuselection dfn sub sup strong emphasis pep rfc download".split()
 )
@@ -90,7 +97,10 @@ class _GenericDirective(Directive):
             return [self._make_notice(_NOTICES[name])]
         if name in _ONLY_CONTENT:
             return self._parse_content()
-        return [*self._make_signatures(), *self._parse_content()]
+        content = self._parse_content()
+        if ":" in self.name or name in _OBJECTS:
+            return [self._make_definition(content)]
+        return [*self._make_titles(), *content]
 
     def _get_argument(self) -> str:
         return self.arguments[0] if self.arguments else ""
@@ -118,6 +128,8 @@ class _GenericDirective(Directive):
         is_version = first[:1].isdigit()
         title = f"{label} {first}" if is_version else label
         display_text = " ".join(rest) if is_version else self._get_argument()
+        if not display_text and not self.content:
+            title += "."
         notice = nodes.admonition("", nodes.title(title, title), classes=["note"])
         if display_text:
             notice += self._make_paragraph(display_text)
@@ -128,10 +140,19 @@ class _GenericDirective(Directive):
         inline, _messages = self.state.inline_text(text, self.lineno)
         return nodes.paragraph(text, "", *inline)
 
-    def _make_signatures(self) -> list[nodes.Node]:
-        """Build paragraphs from the argument's lines: signatures, or the title of a panel."""
-        lines = filter(None, map(str.strip, self._get_argument().splitlines()))
-        return [nodes.paragraph("", "", nodes.strong(line, line)) for line in lines]
+    def _get_lines(self) -> list[str]:
+        return [line for line in map(str.strip, self._get_argument().splitlines()) if line]
+
+    def _make_titles(self) -> list[nodes.Node]:
+        """Build paragraphs from the argument's lines, such as the title of a panel."""
+        return [nodes.paragraph("", "", nodes.strong(line, line)) for line in self._get_lines()]
+
+    def _make_definition(self, content: list[nodes.Node]) -> nodes.Node:
+        """Build a definition list from signatures and what they mean."""
+        terms = [nodes.term(line, line, classes=["sig"]) for line in self._get_lines()]
+        return nodes.definition_list(
+            "", nodes.definition_list_item("", *terms, nodes.definition("", *content)), classes=["object"]
+        )
 
 
 def get_display_text(text: str) -> str:

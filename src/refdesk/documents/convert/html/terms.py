@@ -48,7 +48,7 @@ def make_title(node: LexborNode, text: str, kinds: frozenset[str], above: str) -
     """Return the short form of a term; `above` is the title of the term that it is a member of."""
     names = [name.text().strip() for name in node.css(".descname")] if "sig" in kinds else []
     if not names:
-        return _shorten_text(text)
+        return _shorten_text(text, LONG_SIGNATURE if "sig" not in kinds else 0)
     name = ", ".join(dict.fromkeys(names))
     prefix = node.css_first(".descclassname")
     qualifier = prefix.text().strip() if prefix is not None else ""
@@ -60,12 +60,12 @@ def make_title(node: LexborNode, text: str, kinds: frozenset[str], above: str) -
     return _cut(f"{name}()" if is_callable else name)
 
 
-def _shorten_text(text: str) -> str:
+def _shorten_text(text: str, long: int) -> str:
     lines = [" ".join(line.split()).rstrip(": ") for line in text.split("\n")]
     title = ", ".join(filter(None, lines))
     if (typed := _TYPED.fullmatch(title)) is not None:
         return typed[1]
-    if len(title) > LONG_SIGNATURE and (signature := _SIGNATURE.match(title)) is not None:
+    if len(title) > long and (signature := _SIGNATURE.match(title)) is not None:
         return f"{signature[1]}()"
     return _cut(title or text.strip())
 
