@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
+import zlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -12,9 +15,11 @@ import pytest
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION
 from refdesk.engines.base import FileSource, NewDocument, TextSource
 from refdesk.engines.embedded.embedding import Embedder, Vectors, open_embedder
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
+from refdesk.engines.storage.databases import DATABASE
 from refdesk.telemetry import Log, Metrics
 from tests.contracts.engine import ACME, FOXES, EngineContract, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on
@@ -148,4 +153,47 @@ async def test_another_model_embeds_everything_anew(tmp_path: Path, conversions:
 
         await eventually(is_found)
         assert (await finished(engine, ["animals/foxes"]))[0].status == "success"
+    OnDisk.read(tmp_path).require_agreement()
+
+
+def as_older_version(folder: Path) -> None:
+    """Let the stored documents be those of the previous version, which had no record of it."""
+    with closing(sqlite3.connect(folder / DATABASE)) as database:
+        for key, body in database.execute("SELECT document, body FROM contents").fetchall():
+            packed = bytearray(zlib.decompress(body))
+            packed[60:64] = (PACKED_DOCUMENT_VERSION - 1).to_bytes(4, "big")
+            database.execute("UPDATE contents SET body = ? WHERE document = ?", (zlib.compress(packed), key))
+        database.execute("PRAGMA application_id = 0")
+        database.commit()
+
+
+async def test_files_that_an_older_version_converted_are_converted_again_and_the_log_says_so(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    pages = [tmp_path / "foxes.md", tmp_path / "gone.md"]
+    async with engine_on(tmp_path, conversions) as engine:
+        await engine.create_collection(ACME, "animals")
+        for page in pages:
+            page.write_text(f"{FOXES}\n\nThe fox of {page.stem}.", "utf-8")
+        given = [NewDocument(FileSource(page, page.name), "animals") for page in pages]
+        ids = [status.id for status in await engine.ingest(ACME, given)]
+        await finished(engine, ids)
+    as_older_version(tmp_path / "tenants" / ACME_FOLDER)
+    pages[1].unlink()
+
+    async def read_versions() -> list[int]:
+        opened = [await engine.open(ACME, id) for id in ids]
+        return [packed.version for packed in opened if packed is not None]
+
+    async def is_upgraded() -> bool:
+        return await read_versions() == [PACKED_DOCUMENT_VERSION, PACKED_DOCUMENT_VERSION - 1]
+
+    log_file = tmp_path / "log"
+    folders = tmp_path / "tenants", tmp_path / "shared"
+    with closing(Log("info", "json", log_file)) as log:
+        async with open_embedded(*folders, WordSums(), conversions, log=log, metrics=Metrics()) as engine:
+            await eventually(is_upgraded)
+            assert [status.status for status in await finished(engine, ids)] == ["success", "success"]
+            assert {hit.document.id for hit in await found(engine, "quick fox")} == set(ids)
+    assert '"engine.converting_again"' in log_file.read_text("utf-8")
     OnDisk.read(tmp_path).require_agreement()

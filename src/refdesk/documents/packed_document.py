@@ -250,7 +250,7 @@ def _to_json(texts: Sequence[str]) -> str:
 
 
 class InvalidPackedDocument(Exception):
-    """The file isn't a packed document of this version."""
+    """The file isn't a packed document of a readable version."""
 
 
 class PackedDocument:
@@ -267,6 +267,7 @@ class PackedDocument:
             raise InvalidPackedDocument(str(error)) from error
         if body is None:
             raise InvalidPackedDocument(f"version {version}")
+        self.version = int(version)
         self.about = _decode_info(orjson.loads(body[0]))
 
     @classmethod

@@ -6,20 +6,25 @@ import re
 import sqlite3
 import zlib
 from itertools import starmap
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.model import Chunk
-from refdesk.documents.packed_document import PackedDocument
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument
 from refdesk.engines.base import Document, DocumentInfo, Passage
 from refdesk.engines.embedded.embedding_queue import hash_text, read_model
 from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info, dump_json, now, transaction
+from refdesk.engines.storage.source_rows import decode_path
 
 COMPRESSION = 1
 """Zlib level of packed documents: the fastest one. They shrink to a quarter; higher levels gain little."""
+
+VERSION_BYTES = 512
+"""Compressed bytes that hold the first 64 bytes of a packed document."""
 
 
 def store_document(
@@ -70,6 +75,39 @@ def compress(packed: bytes) -> bytes:
 def open_blob(body: bytes) -> PackedDocument:
     """Open a stored packed document."""
     return PackedDocument.of(zlib.decompress(body))
+
+
+def queue_outdated(database: sqlite3.Connection) -> int:
+    """Queue files and web pages that an older version converted, once per database. Returns their number.
+
+    They stay searchable until then, and also if their source is gone. The database's application id is the version.
+    """
+    if database.execute("PRAGMA application_id").fetchone()[0] == PACKED_DOCUMENT_VERSION:
+        return 0
+    rows = database.execute(
+        "SELECT document, kind, root, source, substr(body, 1, ?) FROM contents JOIN documents ON key = document "
+        "WHERE kind IN ('file', 'url') AND stage = 'success'",
+        (VERSION_BYTES,),
+    )
+    outdated = [
+        (key,)
+        for key, kind, root, source, start in rows
+        if _read_version(start) != PACKED_DOCUMENT_VERSION
+        and (kind == "url" or (Path(root) / decode_path(source)).exists())
+    ]
+    with transaction(database):
+        database.executemany(
+            "UPDATE documents SET stage = 'pending', request = request + 1, attempts = 0, retry_at = 0, stamp = '', "
+            "digest = '' WHERE key = ?",
+            outdated,
+        )
+        database.execute(f"PRAGMA application_id = {PACKED_DOCUMENT_VERSION}")
+    return len(outdated)
+
+
+def _read_version(body: bytes) -> int:
+    """Return the version of a stored packed document from its first bytes: the user version in SQLite's header."""
+    return int.from_bytes(zlib.decompressobj().decompress(body, 64)[60:64], "big")
 
 
 _CHUNK = re.compile(r"c(\d{1,9})")

@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded import embedding_queue
+from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.ingest_worker import IngestWorker, Pauses
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
@@ -45,6 +45,8 @@ class IngestScheduler:
         self._metrics = metrics
         self._pauses = pauses
         self._workers: dict[TenantId, IngestWorker] = {}
+        self._checked: set[TenantId] = set()
+        """Tenants without documents of an older version."""
         self._wakeup = anyio.Event()
         self._slots = anyio.Semaphore(MAX_WORKERS)
         self._listener: Callable[[TenantId], None] = lambda _: None
@@ -83,12 +85,26 @@ class IngestScheduler:
                 self._listener(store.tenant)
             if store.tenant in self._workers:
                 return
+            await self._queue_outdated(store)
             if await self._has_work(store):
                 self._start_worker(tasks, store)
             else:
                 store.error = None
         except DependencyError as error:
             self._report_error(store, error.detail)
+
+    async def _queue_outdated(self, store: TenantStore) -> None:
+        """Convert documents of an older version again, the first time that this process sees the tenant."""
+        if store.tenant in self._checked:
+            return
+        if count := await store.run(document_blobs.queue_outdated):
+            self._log.events.info(
+                "engine.converting_again",
+                tenant=store.tenant,
+                documents=count,
+                detail="an older version converted them; they stay searchable meanwhile",
+            )
+        self._checked.add(store.tenant)
 
     def _report_error(self, store: TenantStore, detail: str) -> None:
         store.error = detail
