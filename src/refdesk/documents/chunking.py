@@ -383,10 +383,14 @@ def _cut_words(text: str, room: int) -> list[str]:
         return [text]
     words: list[str] = []
     for word in text.split():
-        # The worst case is one token per character.
-        long = measure_word(word) > room
-        words += (word[start : start + room] for start in range(0, len(word), room)) if long else (word,)
-    return [" ".join(words[part]) for part in _group_evenly([measure_word(word) for word in words], room)]
+        if measure_word(word) > room:
+            # The worst case is one token per character.
+            words += (word[start : start + room] for start in range(0, len(word), room))
+        elif words and words[-1].endswith(_COLONS) and measure_tokens(words[-1]) + measure_word(word) <= room:
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+    return [" ".join(words[part]) for part in _group_evenly([measure_tokens(word) for word in words], room)]
 
 
 def _group_evenly(sizes: Sequence[int], room: int) -> list[slice]:
