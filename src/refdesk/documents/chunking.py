@@ -74,7 +74,7 @@ LONGEST_ABBREVIATION = 10
 """Characters inspected before a sentence end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChunkPiece:
     """A block, or as much of it as fits a chunk."""
 
@@ -131,12 +131,15 @@ class _Chunker:
 
     def _choose_section(self, group: Group) -> Section:
         """Return the section with the most tokens, or the innermost term with most of those tokens."""
+        total, sections = _measure(group), group[0].sections
+        if total <= self._get_room(sections[-1]) and all(piece.sections is sections for piece in group):
+            return sections[-1]
         shares: Counter[str] = Counter()
         for piece in group:
             shares[piece.sections[0].id] += piece.tokens
         heading = max(shares, key=shares.__getitem__)
         own = [piece for piece in group if piece.sections[0].id == heading]
-        chosen, total = own[0].sections[0], _measure(group)
+        chosen = own[0].sections[0]
         for depth in range(1, max(len(piece.sections) for piece in own)):
             terms = Counter[Section]()
             for piece in own:
@@ -181,8 +184,9 @@ class _Chunker:
                 continue
             parts = self._split_term(term, sections, _take_lead(run))
             if len(parts) == 1 and _measure(parts[0]) < MIN_TERM_TOKENS:
-                *others, last = parts[0]
-                run += [*(replace(piece, is_open=True) for piece in others), last]
+                for piece in parts[0][:-1]:
+                    piece.is_open = True
+                run += parts[0]
             else:
                 groups += [*_group_pieces(run, room), *parts]
                 run = _take_lead(groups[-1])
@@ -213,8 +217,8 @@ class _Chunker:
             parts[-1:] = _split_off_lead(parts[-1])
         between = " " if isinstance(block, Paragraph | ListItem) else "\n\n"
         pieces = [ChunkPiece(part, measure_tokens(part), page, between, sections, is_item=is_item) for part in parts]
-        pieces[0] = replace(pieces[0], joiner=joiner)
-        pieces[-1] = replace(pieces[-1], is_open=is_open)
+        pieces[0].joiner = joiner
+        pieces[-1].is_open = is_open
         return pieces
 
 
@@ -286,12 +290,15 @@ def _group_pieces(run: Group, room: int) -> list[Group]:
 def _join_short(groups: Sequence[Group], room: int) -> list[Group]:
     """Join short chunks to a neighbour."""
     joined: list[Group] = []
+    last = room
     for group in groups:
-        short = joined and min(_measure(joined[-1]), _measure(group)) < MIN_JOINT_TOKENS
-        if short and _measure(joined[-1]) + _measure(group) <= room:
-            joined[-1] = joined[-1] + group
+        tokens = _measure(group)
+        if joined and min(last, tokens) < MIN_JOINT_TOKENS and last + tokens <= room:
+            joined[-1] += group
+            last += tokens
         else:
             joined.append(group)
+            last = tokens
     return joined
 
 

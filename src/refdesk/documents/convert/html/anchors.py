@@ -40,7 +40,14 @@ def find_anchor(heading: LexborNode) -> str:
 
 def find_term_anchor(term: LexborNode) -> str:
     """Return the anchor of a `dt`, or an empty string."""
-    return _get_anchor(term) or _find_preceding_anchor(term) or _find_inner_anchor(term)
+    if anchor := _get_anchor(term):
+        return anchor
+    first, before = term.first_child, term.prev
+    if before is not None and before.tag == "-text":
+        before = before.prev
+    if before is not None and before.tag not in ("dd", "dt") and (anchor := _find_preceding_anchor(term)):
+        return anchor
+    return _find_inner_anchor(term) if first is not None and (first.tag != "-text" or first.next is not None) else ""
 
 
 def _find_section_anchor(heading: LexborNode) -> str:

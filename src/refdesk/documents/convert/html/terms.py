@@ -83,6 +83,8 @@ def join_titles(titles: tuple[str, ...]) -> str:
 
 def join_paragraphs(parts: Sequence[Paragraph | ListItem | Term]) -> Paragraph:
     """Join paragraphs as lines of one."""
+    if len(parts) == 1 and isinstance(parts[0], Paragraph):
+        return parts[0]
     lines: list[str] = []
     spans: list[Span] = []
     length = 0
