@@ -262,3 +262,15 @@ def _with_part(data: bytes, name: str, content: str) -> bytes:
     with zipfile.ZipFile(BytesIO(data)) as archive:
         parts = {entry: archive.read(entry) for entry in archive.namelist()}
     return pack_zip({**parts, name: content.encode()})
+
+
+def test_a_formula_without_a_saved_value_is_shown_with_a_warning() -> None:
+    cells = '<c r="A1"><v>1</v></c><c r="B1"><f>A1*2</f></c><c r="C1" t="str"><f>""</f><v></v></c>'
+    row = '<row r="2"><c r="A2"><v>2</v></c><c r="B2"><f>A2*2</f><v>4</v></c></row>'
+    document = convert(workbook(f'<sheetData><row r="1">{cells}</row>{row}</sheetData>'))
+    (table,) = [block for block in document.blocks if isinstance(block, Table)]
+    assert table.grid() == [["1", "=A1*2"], ["2", "4"]]
+    assert document.warnings == (
+        "Sheet 'A' has formulas without saved values (1), which are shown as formulas; "
+        "open it in a spreadsheet program and save it.",
+    )

@@ -92,12 +92,12 @@ class _Workbook:
         styles = package.find_related(main, "styles")
         self._formats = _read_formats(package.read_xml(styles) if styles else None)
         self._budget = _Budget(max_cells)
-        self._truncations: list[str] = []
+        self._omissions: list[str] = []
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings on left-out content."""
         yield from warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
-        yield from self._truncations
+        yield from self._omissions
         if self._package.has_macros:
             yield "Macros in the file were left out."
 
@@ -111,8 +111,11 @@ class _Workbook:
             complete = reader.read(stream, entry.part)
         if not complete:
             to = f"–{reader.last_row}" if reader.last_row > reader.row else " on"
-            self._truncations.append(
-                f"Sheet {entry.name!r} is too large: its rows from {reader.row}{to} were left out."
+            self._omissions.append(f"Sheet {entry.name!r} is too large: its rows from {reader.row}{to} were left out.")
+        if reader.uncomputed:
+            self._omissions.append(
+                f"Sheet {entry.name!r} has formulas without saved values ({reader.uncomputed:,}), which are shown as "
+                "formulas; open it in a spreadsheet program and save it."
             )
         return sheet
 
@@ -234,6 +237,8 @@ class _SheetReader:
     row: int = 0
     last_row: int = 0
     """Last row as declared by the sheet."""
+    uncomputed: int = 0
+    """Formulas without a saved value."""
 
     def read(self, stream: IO[bytes], part: str) -> bool:
         """Read until the end or until the budget is spent; return whether the end was reached."""
@@ -259,6 +264,9 @@ class _SheetReader:
             if column >= MAX_SHEET_COLUMNS:
                 break
             text, is_text = self.workbook.format_cell(cell)
+            if not text and cell.find(f"{S}v") is None and (formula := cell.find(f"{S}f")) is not None:
+                text, is_text = f"={formula.text or '…'}", True
+                self.uncomputed += 1
             if text:
                 self.sheet.put(self.row - 1, column, text, is_text=is_text)
                 self.budget.cells -= 1
