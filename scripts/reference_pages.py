@@ -160,6 +160,10 @@ TOOLS_INTRODUCTION = """\
 The tools of `tools/list`. Call one over REST with `POST /api/tools/NAME` and its arguments as a JSON object, or on the
 command line with `refdesk call NAME argument=value`. Tools are annotated with `readOnlyHint` and `idempotentHint`
 unless noted.
+
+Refdesk's own tools also accept synonyms of some arguments: `document_id`, `doc_id`, `handle` and `id` are the same, and
+so are `doc_type`, `collection_id` and `collection`; `max_results` and `limit`; `query` and `question`;
+`anchor_chunk_id` and `chunk_id`. A number or boolean may be sent as text, and `null` stands for an omitted argument.
 """
 
 METRICS_INTRODUCTION = """\

@@ -46,6 +46,7 @@ REQUIREMENTS = {
         "JSON-RPC errors have their codes, name every wrong argument, and always carry the same data.",
         (
             "behaviour/test_every_way_in.py::test_every_wrong_argument_is_named_with_its_rule",
+            "behaviour/test_every_way_in.py::test_a_synonym_and_a_number_as_text_are_taken_for_what_they_mean",
             "behaviour/test_every_way_in.py::test_an_unknown_method_is_told_so",
             "behaviour/test_every_way_in.py::test_an_unknown_tool_is_told_with_the_nearest_name",
             "behaviour/test_every_way_in.py::test_a_call_without_a_name_is_an_invalid_argument",

@@ -67,6 +67,12 @@ async def test_every_wrong_argument_is_named_with_its_rule(way: Way) -> None:
     assert "text: must be a string" in failure.value.message
 
 
+async def test_a_synonym_and_a_number_as_text_are_taken_for_what_they_mean(way: Way) -> None:
+    arguments = {"question": "start the server", "limit": "1", "collection_id": "refdesk", "max_tokens": None}
+    result = await way("tools/call", {"name": "search_documentation", "arguments": arguments})
+    assert len(result["content"]) == 1
+
+
 async def test_a_value_outside_the_live_list_is_refused_with_the_list(way: Way) -> None:
     with pytest.raises(Failure) as failure:
         await way("tools/call", {"name": "search_documentation", "arguments": {"query": "x", "doc_type": "nope"}})

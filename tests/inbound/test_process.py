@@ -158,6 +158,8 @@ def test_the_command_line_searches_lists_and_calls(tmp_path: Path) -> None:
     assert "max_results (integer, default 5, from 1 to 20)" in described.stdout
     called = run(tmp_path, "call", "search_documentation", "query=start", "max_results=1")
     assert "(1 result," in called.stdout
+    renamed = run(tmp_path, "call", "search_documentation", "question=start", "limit=1")
+    assert renamed.stdout == called.stdout
     wrong = run(tmp_path, "call", "search_documentation", "query=start", "max_results=lots")
     assert wrong.returncode == 1
     assert "max_results: must be an integer" in wrong.stderr

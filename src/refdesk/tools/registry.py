@@ -28,6 +28,7 @@ from refdesk.calls import (
 )
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema
+from refdesk.tools.lenient_arguments import validate_leniently
 from refdesk.validation import invalid_arguments, shorten
 
 A = TypeVar("A", bound=Arguments)
@@ -147,8 +148,12 @@ class Tool(Generic[A]):
         try:
             # Faster than `model_validate`, which rebuilds its keyword arguments on every call.
             validated = self._validator(arguments)
-        except ValidationError as error:
-            raise invalid_arguments(error, list(self.arguments.model_fields)) from None
+        except ValidationError:
+            names = list(self.arguments.model_fields)
+            try:
+                validated = validate_leniently(self._validator, names, arguments)
+            except ValidationError as error:
+                raise invalid_arguments(error, names) from None
         for name, choices in self.choices.items():
             value = getattr(validated, name)
             if value is not None and value not in (values := choices(call)):
