@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ import click
 
 from refdesk import errors
 from refdesk.app import open_desk
-from refdesk.cli.ask import list_all_tools
+from refdesk.cli.ask import complete_schema, list_all_tools
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import cli
 from refdesk.config import (
@@ -158,8 +159,9 @@ TOOLS_INTRODUCTION = """\
 # Tools
 
 The tools of `tools/list`. Call one over REST with `POST /api/tools/NAME` and its arguments as a JSON object, or on the
-command line with `refdesk call NAME argument=value`. Tools are annotated with `readOnlyHint` and `idempotentHint`
-unless noted.
+command line with `refdesk call NAME argument=value`. Tools are annotated with `readOnlyHint: true` and
+`openWorldHint: false` unless noted; hints with the protocol's default aren't sent. To save tokens, `tools/list` omits
+some limits of arguments and the less important fields of results.
 
 Refdesk's own tools also accept synonyms of some arguments: `document_id`, `doc_id`, `handle` and `id` are the same, and
 so are `doc_type`, `collection_id` and `collection`; `max_results` and `limit`; `query` and `question`;
@@ -290,16 +292,22 @@ def _get_meaning(kind: type[errors.RefdeskError]) -> str:
 async def _load_tools() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         async with open_desk(load(None, {}, {"data_dir": folder})) as desk:
-            return await list_all_tools(desk)
+            return [_complete_tool(tool, desk.registry.tools[tool["name"]]) for tool in await list_all_tools(desk)]
 
 
-USUAL_HINTS = ["readOnlyHint", "idempotentHint"]
+def _complete_tool(listed: Mapping[str, Any], tool: Any) -> dict[str, Any]:
+    """Return a listed tool with its whole schemas."""
+    result = {} if tool.output_schema is None else {"outputSchema": tool.output_schema}
+    return {**complete_schema(listed, tool.input_schema), **result}
+
+
+USUAL_HINTS = {"readOnlyHint": True, "openWorldHint": False}
 
 
 def _render_tool(tool: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> str:
     """Render a tool's section, which refers to an earlier tool with the same arguments or result."""
-    hints = [name for name, value in tool["annotations"].items() if value]
-    notes = [] if hints == USUAL_HINTS else ["Hints: {}.".format(", ".join(f"`{name}`" for name in hints))]
+    hints = [f"`{name}: {json.dumps(value)}`" for name, value in tool["annotations"].items()]
+    notes = [] if tool["annotations"] == USUAL_HINTS else [f"Hints: {', '.join(hints)}."]
     if result := tool.get("outputSchema"):
         same = _find_equal(tool, earlier, "outputSchema")
         notes.append(f"Returns the fields of {same}." if same else f"Returns {_format_names(result)}.")

@@ -15,12 +15,7 @@ async def test_tools_are_listed_with_all_that_a_client_needs(way: Way) -> None:
     assert search["title"] == "Search documentation"
     assert search["inputSchema"]["required"] == ["query"]
     assert search["inputSchema"]["properties"]["doc_type"]["enum"] == ["all", "refdesk"]
-    assert search["annotations"] == {
-        "readOnlyHint": True,
-        "destructiveHint": False,
-        "idempotentHint": True,
-        "openWorldHint": False,
-    }
+    assert search["annotations"] == {"readOnlyHint": True, "openWorldHint": False}
     assert tools["echo"]["outputSchema"]["required"] == ["echoed", "length"]
 
 

@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from refdesk.tools.json_schema import Arguments, add_choices, build_schema
+from refdesk.tools.json_schema import (
+    Arguments,
+    Result,
+    Unlisted,
+    add_choices,
+    build_schema,
+    list_arguments,
+    list_result,
+)
 from refdesk.validation import invalid_arguments
 
 
@@ -26,6 +34,17 @@ class Sample(Arguments):
     title: str | None = None
 
 
+class Found(Result):
+    text: Annotated[str, Field(max_length=3, description="Some text.")]
+    state: Literal["new", "old"]
+    inner: list[Inner]
+    tokens: Unlisted[int]
+    next: Unlisted[str | None] = None
+
+    def readable(self) -> str:
+        return self.text
+
+
 def test_a_schema_says_each_thing_once() -> None:
     assert build_schema(Sample) == {
         "type": "object",
@@ -38,6 +57,35 @@ def test_a_schema_says_each_thing_once() -> None:
             "mode": {"type": "string", "enum": ["slow", "fast"], "default": "fast"},
             "inner": {"type": "object", "properties": {"depth": {"type": "integer"}}, "required": ["depth"]},
             "title": {"type": "string"},
+        },
+    }
+
+
+def test_listed_arguments_have_names_types_choices_and_maxima() -> None:
+    assert list_arguments(build_schema(Sample)) == {
+        "type": "object",
+        "required": ["text"],
+        "properties": {
+            "text": {"type": "string", "description": "Some text."},
+            "count": {"type": "integer", "maximum": 5, "default": 2},
+            "ratio": {"type": "number"},
+            "mode": {"type": "string", "enum": ["slow", "fast"], "default": "fast"},
+            "inner": {"type": "object", "properties": {"depth": {"type": "integer"}}, "required": ["depth"]},
+            "title": {"type": "string"},
+        },
+    }
+
+
+def test_listed_results_have_types_and_the_fields_that_every_result_has() -> None:
+    schema = build_schema(Found)
+    assert set(schema["properties"]) == {"text", "state", "inner", "tokens", "next"}
+    assert list_result(schema) == {
+        "type": "object",
+        "required": ["text", "state", "inner"],
+        "properties": {
+            "text": {"type": "string"},
+            "state": {"type": "string"},
+            "inner": {"type": "array", "items": {"type": "object", "properties": {"depth": {"type": "integer"}}}},
         },
     }
 

@@ -135,7 +135,8 @@ async def _call_with_schema(arguments: SimpleNamespace) -> Answer:
 
 async def _list_tools(arguments: SimpleNamespace) -> list[dict[str, Any]]:
     async with open_desk(load_settings(arguments), servers=False) as desk:
-        return await list_all_tools(desk)
+        tools = desk.registry.tools
+        return [complete_schema(tool, tools[tool["name"]].input_schema) for tool in await list_all_tools(desk)]
 
 
 async def list_all_tools(desk: Desk) -> list[dict[str, Any]]:
@@ -148,6 +149,13 @@ async def list_all_tools(desk: Desk) -> list[dict[str, Any]]:
         if "nextCursor" not in page:
             return found
         params = {"cursor": page["nextCursor"]}
+
+
+def complete_schema(tool: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a listed tool with its whole input schema. The list has the current choices, but not all limits."""
+    listed = tool["inputSchema"].get("properties", {})
+    properties = {name: {**listed.get(name, {}), **rule} for name, rule in schema.get("properties", {}).items()}
+    return {**tool, "inputSchema": {**schema, "properties": properties}}
 
 
 def _parse_argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:

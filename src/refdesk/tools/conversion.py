@@ -27,7 +27,7 @@ from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.file_sources import ConvertFile, Sources
-from refdesk.tools.json_schema import Arguments, Result
+from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, FilePart, read_text
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, shorten_all
 from refdesk.tools.registry import Annotations, Registry, Tool
@@ -55,8 +55,8 @@ class ConvertUrl(Arguments):
 
 class ExportDocument(Arguments):
     handle: Annotated[str | None, Field(description="From a convert tool.")] = None
-    document: Annotated[dict[str, Any] | None, Field(description="Or DoclingDocument JSON.")] = None
-    cursor: Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="Where the last answer stopped.")] = None
+    document: Annotated[dict[str, Any] | None, Field(description="Or a DoclingDocument.")] = None
+    cursor: Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="From the last answer.")] = None
     max_tokens: Annotated[int | None, Field(ge=100, le=5_000_000)] = None
 
 
@@ -65,16 +65,16 @@ class ConvertedDocument(Result):
 
     handle: str
     title: str
-    format: str
+    format: Unlisted[str]
     pages: int
-    page_kind: str
-    total_pages: int | None = None
-    sections: int
-    tables: int
+    page_kind: Unlisted[str]
+    total_pages: Unlisted[int | None] = None
+    sections: Unlisted[int]
+    tables: Unlisted[int]
     outline: list[OutlineEntry]
-    warnings: list[str]
+    warnings: Unlisted[list[str]]
     preview: str
-    cached: bool
+    cached: Unlisted[bool]
 
     def readable(self) -> str:
         pages = _pluralize(self.pages, self.page_kind)
@@ -131,7 +131,7 @@ class Conversion:
             yield Tool(
                 name=name,
                 title=title,
-                description=f"Convert {kinds}, with structure. Answers a handle, contents and preview.",
+                description=f"Convert {kinds}. Returns contents, preview and a handle to read it with.",
                 toolset=TOOLSET,
                 arguments=arguments,
                 handler=self.make_handler(name),
@@ -141,7 +141,7 @@ class Conversion:
         yield Tool(
             name="convert_url",
             title="Convert a web page or file",
-            description="Fetch a URL (page, PDF, Office file) and convert it. Answers like convert_pdf.",
+            description="Fetch and convert a web page or file. Returns contents, preview and a handle to read it with.",
             toolset=TOOLSET,
             arguments=ConvertUrl,
             handler=self.convert_url,

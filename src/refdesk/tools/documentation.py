@@ -41,13 +41,13 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 class SearchDocumentation(Arguments):
     query: Annotated[Text, StringConstraints(max_length=1000), Field(description="Question or keywords.")]
     max_results: Annotated[int, Field(ge=1, le=20)] = 5
-    doc_type: Annotated[str, Field(description="Documentation set to search.")] = ALL
+    doc_type: Annotated[str, Field(description="Documentation set.")] = ALL
     max_tokens: MaxTokens = None
 
 
 class GetDocument(Arguments):
-    document_id: Annotated[Text, Field(description="Id or path, e.g. refdesk/index.md.")]
-    cursor: Annotated[str | None, Field(description="Where the last answer stopped.")] = None
+    document_id: Annotated[Text, Field(description="Id of a hit or document, e.g. refdesk/index.md.")]
+    cursor: Annotated[str | None, Field(description="From the last answer.")] = None
     max_tokens: MaxTokens = None
 
 
@@ -75,8 +75,8 @@ class Documentation:
                 name="search_documentation",
                 title="Search documentation",
                 description=(
-                    "Search the indexed technical documentation. Answers with the passages that match best, each with "
-                    "its source; read on with get_document."
+                    "Search documentation sets such as manuals and API references: the first call for a question "
+                    "about a product or library. Returns passages with ids; get_document reads on."
                 ),
                 toolset=TOOLSET,
                 arguments=SearchDocumentation,
@@ -90,7 +90,7 @@ class Documentation:
             Tool(
                 name="get_document",
                 title="Get a document",
-                description="Read a document from the documentation, page by page when it is long.",
+                description="Read an indexed document, from a hit's id or from its start, in parts if long.",
                 toolset=TOOLSET,
                 arguments=GetDocument,
                 handler=self.get,

@@ -35,7 +35,7 @@ from refdesk.ingest.sources import build_url_source, list_folder
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
-from refdesk.tools.json_schema import Arguments, Result
+from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.previews import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.validation import shorten
@@ -112,12 +112,12 @@ class IngestResult(Result):
 
     document_id: str | None = None
     status: Status
-    file_name: str
+    file_name: Unlisted[str]
     collection_id: str
     documents: list[IngestedDocument] | None = None
-    total: int | None = None
-    unchanged: int | None = None
-    removed: int | None = None
+    total: Unlisted[int | None] = None
+    unchanged: Unlisted[int | None] = None
+    removed: Unlisted[int | None] = None
     failures: list[str] | None = None
     next: str
 
@@ -134,10 +134,10 @@ class IngestResult(Result):
 class TaskState(Result):
     """Ingestion state of a document."""
 
-    document_id: str
-    title: str
+    document_id: Unlisted[str]
+    title: Unlisted[str]
     ingestion_status: Status
-    extraction_status: Extraction
+    extraction_status: Unlisted[Extraction]
     progress: float
     error: str | None = None
     chunks: int
@@ -191,7 +191,7 @@ class IngestionTools:
             Tool(
                 name="r2r_ingest_document",
                 title="Add documents",
-                description="Index a file, folder, URL or text; goes on in the background.",
+                description="Index a file, folder, URL or text in the background, so that searches find it.",
                 toolset=TOOLSET,
                 arguments=R2RIngestDocument,
                 handler=self.ingest,

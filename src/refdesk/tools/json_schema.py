@@ -1,16 +1,31 @@
-"""Base models of arguments and results, and their published JSON Schema.
+"""Base models of arguments and results, their JSON Schema, and the shorter one that `tools/list` publishes.
 
-Models read a schema on every turn, so it is minimal: no titles, and no `anyOf` with null for optional fields.
+Models read the published schemas on every turn, so these leave out what an error message explains as well.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema
+
+T = TypeVar("T")
+
+_UNLISTED = "unlisted"
+
+Unlisted = Annotated[T, Field(json_schema_extra={_UNLISTED: True})]
+"""Type of a result's field that `tools/list` omits: an echo of the arguments, or seldom of use to a program."""
+
+_UNLISTED_RULES = frozenset(
+    {"additionalProperties", "minLength", "maxLength", "minItems", "maxItems", "minimum", "pattern"}
+)
+"""Rules of arguments that are enforced but not listed. Models rarely break them."""
+
+_LISTED_RULES = frozenset({"type", "properties", "items", "anyOf"})
+"""Rules of results that are listed."""
 
 
 class Arguments(BaseModel):
@@ -40,6 +55,25 @@ def build_schema(model: type[BaseModel]) -> dict[str, Any]:
     trimmed = _trim(schema, definitions)
     assert isinstance(trimmed, dict)
     return trimmed
+
+
+def list_arguments(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the published form of an argument schema."""
+    return _map_schema(schema, lambda node: _omit(node, *_UNLISTED_RULES))
+
+
+def list_result(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the published form of a result schema: its types, and the fields that every result has."""
+
+    def shorten(node: Mapping[str, Any]) -> dict[str, Any]:
+        listed = {rule: value for rule, value in node.items() if rule in _LISTED_RULES}
+        if "properties" in listed:
+            properties = listed["properties"]
+            listed["properties"] = {name: sub for name, sub in properties.items() if not sub.get(_UNLISTED)}
+        return listed
+
+    listed = _map_schema(schema, shorten)
+    return {**listed, "required": [name for name in schema.get("required", ()) if name in listed["properties"]]}
 
 
 def add_choices(schema: Mapping[str, Any], choices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -75,6 +109,18 @@ def _trim(node: Any, definitions: Mapping[str, Any]) -> Any:
         for key, value in node.items()
         if key != "title"
     }
+
+
+def _map_schema(schema: Mapping[str, Any], change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Return a schema with a change applied to it and to the schemas inside."""
+    changed = change(schema)
+    if "properties" in changed:
+        changed["properties"] = {name: _map_schema(sub, change) for name, sub in changed["properties"].items()}
+    if "items" in changed:
+        changed["items"] = _map_schema(changed["items"], change)
+    if "anyOf" in changed:
+        changed["anyOf"] = [_map_schema(option, change) for option in changed["anyOf"]]
+    return changed
 
 
 def _omit(node: Mapping[str, Any], *keys: str) -> dict[str, Any]:

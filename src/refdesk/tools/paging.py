@@ -24,7 +24,7 @@ MAX_BYTES = 20_000
 NOTE_BYTES = 1000
 """Reserved of that for the note."""
 
-MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
+MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer.")]
 
 
 @dataclass(frozen=True, slots=True)

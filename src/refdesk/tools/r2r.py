@@ -35,7 +35,7 @@ from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, ScopeResolver
 from refdesk.tools.hits import build_hit_metadata, get_default_tokens, make_excerpt, search_distinct, trim_hits
-from refdesk.tools.json_schema import Arguments, Result
+from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import MaxTokens
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.tools.registry import Registry, Tool
@@ -185,8 +185,8 @@ class DocumentsPage(Result):
 
     documents: list[ListedDocument]
     total: int
-    offset: int
-    limit: int
+    offset: Unlisted[int]
+    limit: Unlisted[int]
 
     def readable(self) -> str:
         lines = [
@@ -202,7 +202,7 @@ class ListedCollection(_FrozenModel):
     name: str
     description: str
     document_count: int
-    user_count: int
+    user_count: Unlisted[int]
     version: str | None = None
 
     @classmethod
@@ -222,7 +222,7 @@ class CollectionsPage(Result):
 
     collections: list[ListedCollection]
     total: int
-    offset: int
+    offset: Unlisted[int]
 
     def readable(self) -> str:
         lines = [
@@ -271,7 +271,10 @@ class KnowledgeTools:
             _build_tool(
                 "r2r_search",
                 "Search the knowledge base",
-                "Search all indexed documents: best passages with source, version and ids to read on.",
+                (
+                    "Search the project's own documents, or all collections, with filters on metadata. "
+                    "For documentation sets, use search_documentation."
+                ),
                 R2RSearch,
                 self.search,
                 SearchResults,
@@ -280,7 +283,10 @@ class KnowledgeTools:
                 _build_tool(
                     "r2r_rag_query",
                     "Answer from the knowledge base",
-                    "Answer a question from the indexed documents, with citations.",
+                    (
+                        "Answer a question with citations, written by the configured model. Without one, it quotes "
+                        "sentences from the passages that r2r_search finds."
+                    ),
                     R2RRagQuery,
                     self.answer,
                     RagAnswer,
@@ -298,7 +304,7 @@ class KnowledgeTools:
             _build_tool(
                 "r2r_list_collections",
                 "List collections",
-                "List the collections you can search.",
+                "List the collections: documentation sets and projects.",
                 R2RListCollections,
                 self.list_collections,
                 CollectionsPage,

@@ -19,7 +19,7 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFail
 from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import DocumentLookup
-from refdesk.tools.json_schema import Arguments, Result
+from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
@@ -35,8 +35,8 @@ MAX_SUGGESTED_SECTIONS = 1000
 
 R = TypeVar("R", bound="_ReadResult")
 A = TypeVar("A", bound=Arguments)
-DocId = Annotated[str, Field(min_length=1, max_length=2000, description="Handle or document id.")]
-Cursor = Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="Where the last answer stopped.")]
+DocId = Annotated[str, Field(min_length=1, max_length=2000, description="Document id or handle.")]
+Cursor = Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="From the last answer.")]
 
 
 class PageOutside(ToolFailure):
@@ -58,7 +58,7 @@ class ReadDocPages(Arguments):
 
 class ReadDocMetadata(Arguments):
     doc_id: DocId
-    under: Annotated[str | None, Field(max_length=200, description="List only this section's subsections.")] = None
+    under: Annotated[str | None, Field(max_length=200, description="Only subsections of this section.")] = None
 
 
 class DocLocalSearch(Arguments):
@@ -82,8 +82,8 @@ class NoArguments(Arguments):
 class _ReadResult(Result):
     """Result of a read, with its token count."""
 
-    doc_id: str
-    token_estimate: int
+    doc_id: Unlisted[str]
+    token_estimate: Unlisted[int]
 
 
 class _ReadText(_ReadResult):
@@ -99,7 +99,7 @@ class _ReadText(_ReadResult):
 
 
 class SectionText(_ReadText):
-    section_id: str
+    section_id: Unlisted[str]
     title: str
     page: int | None = None
 
@@ -108,8 +108,8 @@ class SectionText(_ReadText):
 
 
 class PagesText(_ReadText):
-    page_start: int
-    page_end: int
+    page_start: Unlisted[int]
+    page_end: Unlisted[int]
     pages: int
 
     def readable(self) -> str:
@@ -119,15 +119,15 @@ class PagesText(_ReadText):
 class DocumentMetadata(_ReadResult):
     title: str
     pages: int
-    page_kind: str
+    page_kind: Unlisted[str]
     sections: list[OutlineEntry]
-    sections_omitted: int
-    tables: int
+    sections_omitted: Unlisted[int]
+    tables: Unlisted[int]
     tags: list[str]
-    tenant: str
-    media_type: str
-    properties: dict[str, str]
-    warnings: list[str]
+    tenant: Unlisted[str]
+    media_type: Unlisted[str]
+    properties: Unlisted[dict[str, str]]
+    warnings: Unlisted[list[str]]
 
     def readable(self) -> str:
         lines = [f"# {self.title}", f"{self.doc_id}: {self.media_type}, {self.pages} {self.page_kind}s"]
@@ -166,7 +166,7 @@ def _format_snippet(hit: Snippet) -> str:
 
 
 class ChunkWindow(_ReadResult):
-    anchor_chunk_id: str
+    anchor_chunk_id: Unlisted[str]
     chunks: list[WindowChunk]
     truncated: bool
 
@@ -178,7 +178,7 @@ class ChunkWindow(_ReadResult):
 
 class AvailableTool(BaseModel):
     name: str
-    title: str
+    title: Unlisted[str]
     description: str
     toolset: str
 
@@ -219,7 +219,7 @@ class Reader:
             _build_tool(
                 "read_doc_section",
                 "Read a section",
-                "Read one section of a document, subsections included.",
+                "Read a section of an indexed or converted document, with subsections.",
                 ReadDocSection,
                 self.read_section,
                 SectionText,
@@ -227,7 +227,7 @@ class Reader:
             _build_tool(
                 "read_doc_pages",
                 "Read pages",
-                "Read some pages of a document.",
+                "Read pages of an indexed or converted document.",
                 ReadDocPages,
                 self.read_pages,
                 PagesText,
@@ -235,7 +235,7 @@ class Reader:
             _build_tool(
                 "read_doc_metadata",
                 "Read a table of contents",
-                "A document's title, pages, sections and tags.",
+                "A document's table of contents with section ids, to read a long document in parts.",
                 ReadDocMetadata,
                 self.read_metadata,
                 DocumentMetadata,
@@ -243,7 +243,7 @@ class Reader:
             _build_tool(
                 "doc_local_search",
                 "Search in a document",
-                "Find passages within one document.",
+                "Search within one document.",
                 DocLocalSearch,
                 self.search,
                 Snippets,
@@ -251,7 +251,7 @@ class Reader:
             _build_tool(
                 "read_chunk_window",
                 "Read around a chunk",
-                "Read the chunks before and after one that a search gave.",
+                "Read what comes before and after a search hit.",
                 ReadChunkWindow,
                 self.read_window,
                 ChunkWindow,
@@ -259,7 +259,7 @@ class Reader:
             _build_tool(
                 "list_available_tools",
                 "List tools",
-                "The tools that you may use here.",
+                "List the tools you may use.",
                 NoArguments,
                 self.list_tools,
                 AvailableTools,

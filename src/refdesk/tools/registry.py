@@ -27,7 +27,7 @@ from refdesk.calls import (
     tool_answer,
 )
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema
+from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema, list_arguments, list_result
 from refdesk.tools.lenient_arguments import validate_leniently
 from refdesk.validation import invalid_arguments, shorten
 
@@ -56,13 +56,13 @@ class Annotations:
     open_world: bool = False
 
     def wire(self) -> dict[str, bool]:
-        """Return the hints in their wire shape."""
-        return {
-            "readOnlyHint": self.read_only,
-            "destructiveHint": self.destructive,
-            "idempotentHint": self.idempotent,
-            "openWorldHint": self.open_world,
-        }
+        """Return the hints in their wire shape, without the protocol's defaults and those implied by another."""
+        if self.read_only:
+            hints = {"readOnlyHint": True}
+        else:
+            hints = {"destructiveHint": False} if not self.destructive else {}
+            hints |= {"idempotentHint": True} if self.idempotent else {}
+        return hints if self.open_world else {**hints, "openWorldHint": False}
 
 
 @dataclass(frozen=True)
@@ -103,12 +103,17 @@ class Tool(Generic[A]):
         if not self.choices:
             return self._listing
         values = {name: choices(call) for name, choices in self.choices.items()}
-        return {**self._listing, "inputSchema": add_choices(self.input_schema, values)}
+        return {**self._listing, "inputSchema": add_choices(self._listing["inputSchema"], values)}
 
     @cached_property
     def input_schema(self) -> Mapping[str, Any]:
-        """The schema of the arguments, without dynamic choices."""
+        """The whole schema of the arguments, without dynamic choices."""
         return self.schema if self.schema is not None else build_schema(self.arguments)
+
+    @cached_property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """The whole schema of the structured result."""
+        return build_schema(self.result) if self.result is not None else None
 
     @cached_property
     def has_header_params(self) -> bool:
@@ -121,11 +126,11 @@ class Tool(Generic[A]):
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": self.input_schema,
+            "inputSchema": self.schema if self.schema is not None else list_arguments(self.input_schema),
             "annotations": self.annotations.wire(),
         }
-        if self.result is not None:
-            listing["outputSchema"] = build_schema(self.result)
+        if self.output_schema is not None:
+            listing["outputSchema"] = list_result(self.output_schema)
         if self.meta:
             listing["_meta"] = dict(self.meta)
         return listing

@@ -58,7 +58,7 @@ class _WorstCaseAnnotations(Annotations):
     """Hints for clients of a tool that can call any other; policies check the called tool itself."""
 
     def wire(self) -> dict[str, bool]:
-        return Annotations(read_only=False, destructive=True, idempotent=False, open_world=True).wire()
+        return {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
 
 
 @dataclass(frozen=True)

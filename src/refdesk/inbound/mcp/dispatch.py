@@ -57,10 +57,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 INSTRUCTIONS = (
-    "Refdesk is the reference desk for this team's technical documentation. Before answering from memory, search it "
-    "with search_documentation and read on with get_document; name the source of what you use. Files and web pages "
-    "that are not in it: convert_pdf, convert_docx, convert_xlsx, convert_pptx or convert_url give a handle, which "
-    "read_doc_metadata, read_doc_section, read_doc_pages and doc_local_search read in parts."
+    "Refdesk is the reference desk for this team's technical documentation. Before answering from memory, search it, "
+    "and name the source of what you use. Search documentation sets with search_documentation; the project's own "
+    "documents, or everything with filters, with r2r_search. Read on from a hit's id with get_document or "
+    "read_chunk_window, and long documents by section with read_doc_metadata and read_doc_section. r2r_rag_query "
+    "writes an answer with citations if a model is configured, else it quotes sentences from the passages. For files "
+    "and web pages that aren't indexed, convert_pdf, convert_docx, convert_xlsx, convert_pptx and convert_url return a "
+    "handle for read_doc_metadata, read_doc_section, read_doc_pages and doc_local_search."
 )
 
 MAX_INSTRUCTIONS = 8000
