@@ -291,6 +291,8 @@ async def test_tools_are_plain_endpoints_too(server: RunningServer) -> None:
     assert "search_documentation" in {tool["name"] for tool in listed}
     answer = await server.http.post("/api/tools/echo", json={"text": "hi"})
     assert answer.json()["structuredContent"] == {"echoed": "hi", "length": 2}
+    twice = await server.http.post("/api/tools/echo", json={"text": "hi", "times": "2", "loud": None})
+    assert twice.json()["structuredContent"] == {"echoed": "hihi", "length": 4}
     wrong = await server.http.post("/api/tools/echo", json={"text": 1})
     assert wrong.status_code == 400
     assert wrong.json()["error"]["data"]["errors"][0]["argument"] == "text"

@@ -87,6 +87,8 @@ def _convert(value: Any, kind: str) -> Any:
     """Return the value as the type that an error demands, or as it is."""
     if kind == "int_type" and isinstance(value, float) and value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
         return int(value)
+    if kind == "string_type" and isinstance(value, list) and len(value) == 1:
+        return value[0]
     if not isinstance(value, str):
         return value
     text = value.strip()
