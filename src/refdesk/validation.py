@@ -18,22 +18,19 @@ LONGEST_NAME = 100
 """Maximum number of characters of a name in an error. No valid name is longer."""
 
 
-def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, below: str = "") -> InvalidArguments:
-    """Convert a validation error, with the rule that each argument violates.
-
-    `known` lists the valid arguments. `below` is a path prefix to remove.
-    """
+def invalid_arguments(error: ValidationError, known: Sequence[str] = ()) -> InvalidArguments:
+    """Convert a validation error, with the rule that each argument violates. `known` lists the valid arguments."""
     more = error.error_count() - MAX_PROBLEMS
     details = islice(error.errors(include_url=False, include_context=True, include_input=False), MAX_PROBLEMS)
-    problems = [_to_problem(detail, known, below) for detail in details]
+    problems = [_to_problem(detail, known) for detail in details]
     return InvalidArguments([*problems, Problem("…", f"and {more} more")] if more > 0 else problems)
 
 
-def _to_problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
-    argument = ".".join(str(part) for part in detail["loc"]).removeprefix(f"{below}.") or "arguments"
-    argument = shorten(argument)
+def _to_problem(detail: ErrorDetails, known: Sequence[str]) -> Problem:
+    argument = shorten(".".join(str(part) for part in detail["loc"]) or "arguments")
     if detail["type"] == "extra_forbidden":
-        return Problem(argument, _describe_unknown_argument(argument, known))
+        is_nested = len(detail["loc"]) > 1
+        return Problem(argument, "unknown field" if is_nested else _describe_unknown_argument(argument, known))
     rule = _RULES.get(detail["type"])
     return Problem(argument, rule.format(**detail.get("ctx", {})) if rule else detail["msg"])
 

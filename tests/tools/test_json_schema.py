@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from refdesk.tools.json_schema import (
     Arguments,
@@ -19,7 +19,7 @@ from refdesk.tools.json_schema import (
 from refdesk.validation import invalid_arguments
 
 
-class Inner(BaseModel):
+class Inner(Arguments):
     depth: int
 
 
@@ -55,7 +55,12 @@ def test_a_schema_says_each_thing_once() -> None:
             "count": {"type": "integer", "minimum": 1, "maximum": 5, "default": 2},
             "ratio": {"type": "number"},
             "mode": {"type": "string", "enum": ["slow", "fast"], "default": "fast"},
-            "inner": {"type": "object", "properties": {"depth": {"type": "integer"}}, "required": ["depth"]},
+            "inner": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"depth": {"type": "integer"}},
+                "required": ["depth"],
+            },
             "title": {"type": "string"},
         },
     }
@@ -113,6 +118,7 @@ def test_live_choices_leave_the_declared_schema_alone() -> None:
         ({"text": "a", "mode": "medium"}, "mode", "must be one of 'slow' or 'fast'"),
         ({"text": "a", "inner": {"depth": "x"}}, "inner.depth", "must be an integer"),
         ({"text": "a", "inner": 5}, "inner", "must be an object"),
+        ({"text": "a", "inner": {"depth": 1, "inn": 1}}, "inner.inn", "unknown field"),
         ({"text": "a", "cuont": 1}, "cuont", "unknown argument; did you mean count?"),
         ({"text": "a", "zzz": 1}, "zzz", "unknown argument; known are text, count, ratio, mode, inner, title"),
     ],
