@@ -21,7 +21,6 @@ from typing import IO
 import aiohttp
 import anyio
 import anyio.to_thread
-from httpx2 import create_ssl_context
 from yarl import URL
 
 from refdesk.documents.file_names import choose_download_name
@@ -31,16 +30,17 @@ from refdesk.documents.http_responses import (
     check_response,
     get_declared_size,
     get_redirect_target,
+    get_retry_after,
     iter_blocks,
     iter_decoded,
     parse_content_codings,
-    parse_retry_after,
     suggest_action,
     translate_http_errors,
 )
 from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
 from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Network, Resolver, parse_url, resolve
 from refdesk.errors import CannotFetch, CannotReach
+from refdesk.resilience.http_client import create_ssl_context
 from refdesk.version import __version__
 
 USER_AGENT = f"Refdesk/{__version__}"
@@ -295,7 +295,7 @@ async def _read_robots(response: aiohttp.ClientResponse) -> Robots:
     """Parse a robots.txt response as RFC 9309 says: if missing, allow all; on a server error, allow nothing for now."""
     status = response.status
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
-        patience = parse_retry_after(response)
+        patience = get_retry_after(response)
         raise CannotFetch(
             f"{response.url} answered {status}, so whether {response.url.host} may be read is not known. "
             f"{suggest_action(status, patience)}",

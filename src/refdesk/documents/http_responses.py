@@ -18,7 +18,7 @@ from yarl import URL
 
 from refdesk.documents.ssrf import parse_url
 from refdesk.errors import CannotFetch, CannotReach
-from refdesk.resilience import retries
+from refdesk.resilience.retries import parse_retry_after
 
 CONTENT_CODINGS = ("gzip", "deflate")
 """Content codings that are requested and decoded."""
@@ -84,7 +84,7 @@ def check_response(response: aiohttp.ClientResponse, max_bytes: int) -> None:
     """Raise unless the response carries a document within the limits."""
     status = response.status
     if status not in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION):
-        retry_after = parse_retry_after(response)
+        retry_after = get_retry_after(response)
         kind = CannotReach if status in TRANSIENT_STATUSES or status >= 500 else CannotFetch
         answered = f"{response.url} answered {status} {responses.get(status, '')}".rstrip()
         raise kind(f"{answered}. {suggest_action(status, retry_after)}", retry_after=retry_after)
@@ -121,11 +121,11 @@ def suggest_action(status: int, retry_after: float | None) -> str:
     return "The response has no document; check the URL."
 
 
-def parse_retry_after(response: aiohttp.ClientResponse) -> float | None:
+def get_retry_after(response: aiohttp.ClientResponse) -> float | None:
     """Return the seconds of the `Retry-After` header of a temporary refusal (429 or 503)."""
     if response.status not in (429, 503):
         return None
-    return retries.parse_retry_after(response.headers.get("retry-after"), MAX_RETRY_SECONDS)
+    return parse_retry_after(response.headers.get("retry-after"), MAX_RETRY_SECONDS)
 
 
 def _make_size_error(url: URL, max_bytes: int) -> CannotFetch:

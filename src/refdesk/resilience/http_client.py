@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -9,8 +10,8 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import anyio.lowlevel
+import httpx2
 from anyio import to_thread
-from httpx2 import create_ssl_context
 from yarl import URL
 
 KEEPALIVE_SECONDS = 4.0
@@ -23,6 +24,15 @@ CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Raised if there is no connection. All other errors of the client are `aiohttp.ClientError` as well."""
 
 
+def create_ssl_context() -> ssl.SSLContext:
+    """Create the TLS context of all outgoing connections. This takes a while.
+
+    httpx2, which the MCP SDK requires, finds the system's certificates even if Python's OpenSSL was built for another
+    system; `ssl.create_default_context` doesn't.
+    """
+    return httpx2.create_ssl_context()
+
+
 @asynccontextmanager
 async def open_http_session(
     url: URL, *, connect_seconds: float, max_connections: int = 100, uses_proxy: bool = False
@@ -31,8 +41,6 @@ async def open_http_session(
 
     `uses_proxy` is whether the proxy of the environment is used.
     """
-    # Loading the trust store takes a while. httpx2, which the MCP SDK requires, finds the system's certificates even if
-    # Python's OpenSSL was built for another system; `ssl.create_default_context` doesn't.
     context = await to_thread.run_sync(create_ssl_context) if url.scheme == "https" else True
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context),
