@@ -20,6 +20,7 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
+from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, get_time_limit
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
 from refdesk.documents.convert.detection import is_detectable_by_content
 from refdesk.documents.convert.formats import describe_wrong_format
@@ -33,11 +34,7 @@ from refdesk.documents.ssrf import Resolver, parse_networks, resolve
 from refdesk.errors import CannotConvert
 from refdesk.telemetry import Metrics
 
-MEGABYTE = 1024 * 1024
-MAX_FILE_BYTES = 100 * MEGABYTE
-URL_SECONDS = 180.0
 UPLOAD_SCHEME = "upload://"
-EXPORT_SECONDS = 60.0
 
 Export = Literal["markdown", "html", "json"]
 
@@ -47,13 +44,6 @@ Progress = Callable[[float, float | None, str], Awaitable[None]]
 
 async def unheard(_done: float, _total: float | None, _doing: str) -> None:
     """Ignore progress."""
-
-
-def seconds_for(size: int) -> float:
-    """Return the time limit of a conversion by the size of its file."""
-    if size < 10 * MEGABYTE:
-        return 60.0
-    return 180.0 if size < 50 * MEGABYTE else 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +89,7 @@ class Conversions:
         fetcher: Fetcher,
         metrics: Metrics,
         *,
-        seconds_for: Callable[[int], float] = seconds_for,
+        get_time_limit: Callable[[int], float] = get_time_limit,
     ) -> None:
         self._sandbox = sandbox
         self._internal_sandbox = internal_sandbox
@@ -107,7 +97,7 @@ class Conversions:
         self._fetcher = fetcher
         self._metrics = metrics
         self._locks_by_name = _KeyedLocks()
-        self.seconds_for = seconds_for
+        self.get_time_limit = get_time_limit
         """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
     async def open(self, tenant: TenantId, handle: str) -> PackedDocument | None:
@@ -135,7 +125,7 @@ class Conversions:
                 return Converted(handle, cached=True)
             async with in_thread(self._store.writing) as output:
                 job = _build_job("convert", file, wanted)
-                await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
+                await self._run(job, file, output.fileno(), self.get_time_limit(file.size), progress)
                 await to_thread.run_sync(self._store.keep, tenant, handle, output)
         return Converted(handle, cached=False)
 
@@ -193,7 +183,7 @@ class Conversions:
         _check_size(file)
         async with scratch_file() as output:
             job = {**_build_job("convert_and_export", file, wanted), "to": to}
-            facts = await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
+            facts = await self._run(job, file, output.fileno(), self.get_time_limit(file.size), progress)
             return await to_thread.run_sync(_read_all, output.fileno()), facts
 
     async def pack(self, file: File, progress: Progress) -> bytes:
@@ -203,7 +193,7 @@ class Conversions:
                 _check_size(file)
                 async with scratch_file() as output:
                     job = _build_job("convert", file, ConversionOptions())
-                    await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
+                    await self._run(job, file, output.fileno(), self.get_time_limit(file.size), progress)
                     packed = await to_thread.run_sync(_read_all, output.fileno())
             except CannotConvert:
                 metric.outcome = "refused"

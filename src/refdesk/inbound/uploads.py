@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 from anyio import to_thread
 
 from refdesk.calls import UPLOAD_METHOD, Call
-from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE
+from refdesk.documents.conversion_limits import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import Refused, StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject, build_retry_after
 from refdesk.inbound.desk_interface import Services

@@ -11,9 +11,8 @@ from anyio import to_thread
 from pydantic import Field, StringConstraints
 
 from refdesk.calls import UPLOAD_METHOD, Call, TenantId, text_content, tool_answer
+from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.conversions import (
-    EXPORT_SECONDS,
-    URL_SECONDS,
     ConversionOptions,
     Conversions,
     Converted,

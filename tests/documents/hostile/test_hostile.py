@@ -146,12 +146,12 @@ async def scene(folder: Path, listener: socket.socket) -> AsyncIterator[Scene]:
 @contextmanager
 def limit_time(desk: Desk, ends: Ends) -> Iterator[None]:
     """Set the time limit of conversions by how they have to end."""
-    usual, seconds = desk.conversions.seconds_for, TIME_LIMITS.get(ends, PATIENCE_SECONDS)
-    desk.conversions.seconds_for = lambda size: seconds
+    usual, seconds = desk.conversions.get_time_limit, TIME_LIMITS.get(ends, PATIENCE_SECONDS)
+    desk.conversions.get_time_limit = lambda size: seconds
     try:
         yield
     finally:
-        desk.conversions.seconds_for = usual
+        desk.conversions.get_time_limit = usual
 
 
 def knocks(listener: socket.socket) -> int:

@@ -8,16 +8,11 @@ from typing import Any
 
 import pytest
 
-from refdesk.documents import conversions
 from refdesk.downstream.client.converting import (
-    EXPORT_SECONDS,
-    MAX_FILE_BYTES,
     MAX_SENT_BYTES,
     TOOLS,
-    URL_SECONDS,
     ServerDocument,
     adapt_route,
-    get_timeout,
     parse_conversion,
     parse_export,
     route,
@@ -116,13 +111,6 @@ def test_what_is_no_file_is_told_so(tmp_path: Path) -> None:
         route("a\0b.pdf")
     with pytest.raises(CannotOpen):
         route("a" * 5000 + ".pdf")
-
-
-def test_the_table_is_the_one_of_the_desk() -> None:
-    assert (URL_SECONDS, EXPORT_SECONDS) == (conversions.URL_SECONDS, conversions.EXPORT_SECONDS)
-    assert MAX_FILE_BYTES == conversions.MAX_FILE_BYTES
-    for size in (0, 10 * MEGABYTE, 50 * MEGABYTE, 100 * MEGABYTE):
-        assert get_timeout(size) == conversions.seconds_for(size)
 
 
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])

@@ -17,6 +17,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
+from refdesk.documents.conversion_limits import (
+    EXPORT_SECONDS,
+    MAX_FILE_BYTES,
+    MEGABYTE,
+    URL_SECONDS,
+    get_time_limit,
+)
 from refdesk.documents.convert.formats import BY_SUFFIX
 from refdesk.downstream.client.results import ToolResult
 from refdesk.errors import (
@@ -33,12 +40,6 @@ from refdesk.errors import (
 if TYPE_CHECKING:
     from refdesk.downstream.client.handlers import OnProgress
     from refdesk.downstream.client.mcp_client import Client
-
-MEGABYTE = 1024 * 1024
-MAX_FILE_BYTES = 100 * MEGABYTE
-"""Larger files are rejected."""
-
-URL_SECONDS, EXPORT_SECONDS = 180.0, 60.0
 
 MAX_SENT_BYTES = 3_000_000
 """Largest file sent as bytes: as base64 it fits into the 4 MB that a server accepts by default."""
@@ -82,13 +83,6 @@ class ServerDocument:
     result: ToolResult
 
 
-def get_timeout(size: int) -> float:
-    """Return the conversion timeout for a file of this size."""
-    if size < 10 * MEGABYTE:
-        return 60.0
-    return 180.0 if size < 50 * MEGABYTE else 300.0
-
-
 def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
     """Return the tool call for a file or URL. With `size`, the file isn't accessed.
 
@@ -117,7 +111,7 @@ def _route_file(path: Path, size: int | None) -> Route:
         raise CannotConvert(
             f"{path.name!r} has {size / MEGABYTE:.1f} MB; files of more than 100 MB are not converted. Split it."
         )
-    return Route(tool, {"file_path": str(path.absolute())}, get_timeout(size), path, size)
+    return Route(tool, {"file_path": str(path.absolute())}, get_time_limit(size), path, size)
 
 
 def _get_size(path: Path) -> int:
