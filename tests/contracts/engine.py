@@ -241,6 +241,8 @@ class EngineContract:
         assert (info.version, info.metadata["of"]) == ("7", "woods")
         assert await engine.info(OTHER, done.id) is None
         assert await engine.info(ACME, "animals/nothing") is None
+        assert await engine.filter_ids(ACME, [done.id, "animals/nothing"]) == {done.id}
+        assert await engine.filter_ids(OTHER, [done.id]) == frozenset()
 
     async def test_tenants_are_told_with_how_much_they_have(self, engine: Engine) -> None:
         await bring(engine, "Foxes", FOXES)

@@ -6,7 +6,7 @@ belong to the tenant `SHARED`, which everyone can search and read, and nobody ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -296,6 +296,10 @@ class DocumentReader(Protocol):
 
     async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         """Return the sorted ids that start with the prefix."""
+        ...
+
+    async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
+        """Return those of the ids that name documents the tenant can read."""
         ...
 
 

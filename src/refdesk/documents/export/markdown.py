@@ -174,7 +174,7 @@ def _wrap_span(text: str, span: Span, inner: Sequence[Span], start: int, end: in
         case "emphasis":
             return f"*{body}*"
         case _:
-            return f"[{body}]({_format_link_target(span.target)})" if span.target else body
+            return f"[{body}]({format_link_target(span.target)})" if span.target else body
 
 
 def render_code_span(text: str) -> str:
@@ -187,7 +187,8 @@ def render_code_span(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def _format_link_target(target: str) -> str:
+def format_link_target(target: str) -> str:
+    """Return a link target as Markdown writes it, in angle brackets if it has blanks or parentheses."""
     return f"<{target}>" if re.search(r"[\s()]", target) else target
 
 

@@ -6,7 +6,7 @@ This module only delegates: `tenant_store` has the files, `storage` the SQL, `se
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -103,6 +103,12 @@ class EmbeddedEngine:
         for store in await self._open_readable(tenant):
             found |= set(await store.run(lambda database: records.list_document_ids(database, prefix, limit)))
         return sorted(found)[:limit]
+
+    async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
+        found: frozenset[str] = frozenset()
+        for store in await self._open_readable(tenant):
+            found |= await store.run(lambda database: records.filter_ids(database, ids))
+        return found
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         store = await self._stores.get_or_create(tenant)

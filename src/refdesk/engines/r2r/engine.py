@@ -6,7 +6,7 @@ and `read` reads them. Changes by other R2R users are visible within `mirror.SYN
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +115,12 @@ class R2REngine:
         slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
         await self._mirror.list_documents(local_db, slugs)
         return await local_db.run(lambda database: records.list_document_ids(database, prefix, limit))
+
+    async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
+            return frozenset()
+        return await local_db.run(lambda database: records.filter_ids(database, ids))
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         local_db = await self._require_collections(tenant, {document.collection for document in documents})

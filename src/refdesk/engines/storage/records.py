@@ -6,7 +6,7 @@ Functions take an open connection. Every change is one transaction that is on di
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +319,15 @@ def list_document_ids(database: Database, prefix: str, limit: int) -> list[str]:
         (len(prefix), prefix, limit),
     )
     return [row[0] for row in rows]
+
+
+def filter_ids(database: Database, ids: Collection[str]) -> frozenset[str]:
+    """Return those of the ids that name readable documents."""
+    rows = database.execute(
+        "SELECT id FROM documents WHERE id IN (SELECT value FROM json_each(?)) AND indexed_at IS NOT NULL",
+        (dump_json(list(ids)),),
+    )
+    return frozenset(row[0] for row in rows)
 
 
 def count_pending(database: Database, condition: str = "true") -> dict[Status, int]:

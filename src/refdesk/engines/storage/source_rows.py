@@ -41,7 +41,7 @@ class SourceRow:
             case FileSource(path, name, root):
                 return cls(name, "file", _encode_path(path), path.name, str(root) if root else "")
             case UrlSource(url):
-                return cls(_derive_name(url), "url", url, url)
+                return cls(derive_name(url), "url", url, url)
             case ConvertedSource(handle, name):
                 return cls(name, "shelf", handle, name)
             case TextSource(title, text, name):
@@ -73,7 +73,8 @@ def escape_invalid(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _derive_name(url: str) -> str:
+def derive_name(url: str) -> str:
+    """Return the path in its collection of a document fetched from a URL: host and path."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
