@@ -239,6 +239,9 @@ class EngineContract:
         assert read is not None
         assert info == read.info
         assert (info.version, info.metadata["of"]) == ("7", "woods")
+        hounds = await engine.info(ACME, (await bring(engine, "Hounds", HOUNDS)).id)
+        assert hounds is not None
+        assert (hounds.version, len(hounds.digest)) == ("", 12)
         assert await engine.info(OTHER, done.id) is None
         assert await engine.info(ACME, "animals/nothing") is None
         assert await engine.filter_ids(ACME, [done.id, "animals/nothing"]) == {done.id}

@@ -24,7 +24,7 @@ MAX_NAME_CHARACTERS = 100
 
 def build_request_name(question: Question, hits: Sequence[Hit]) -> str:
     """Return the name of the request within its call, derived from the question and the hits."""
-    about = (question.text, *(f"{hit.chunk_id} {hit.document.version}" for hit in hits))
+    about = (question.text, *(f"{hit.chunk_id} {hit.document.digest}" for hit in hits))
     return f"answer-{hashlib.sha256(chr(0).join(about).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
 
 

@@ -53,8 +53,10 @@ class DocumentInfo:
     collection: str
     title: str
     version: str
-    """Version of the documented product, or the start of the content's hash."""
+    """Version of the documented product, empty if unknown."""
     indexed_at: datetime
+    digest: str = ""
+    """Start of the content's hash."""
     source: str = ""
     """Path or URL the document was read from."""
     media_type: str = ""

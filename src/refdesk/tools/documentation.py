@@ -357,7 +357,7 @@ def _build_metadata(info: DocumentInfo) -> dict[str, Any]:
         "source": info.id,
         "title": info.title,
         "doc_type": info.collection,
-        "version": info.version,
+        "version": info.version or None,
         "indexed_at": info.indexed_at.isoformat(),
     }
 

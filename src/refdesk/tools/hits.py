@@ -175,7 +175,7 @@ def build_hit_metadata(hit: Hit) -> dict[str, Any]:
         "anchor": hit.anchor or None,
         "anchors": above if len(above := [anchor for anchor in hit.anchors if anchor]) > 1 else None,
         "collection_id": info.collection,
-        "version": info.version,
+        "version": info.version or None,
         "indexed_at": info.indexed_at.replace(tzinfo=None).isoformat(timespec="seconds") + "Z",
     }
     return {**trim_metadata(info.metadata), **{name: value for name, value in fields.items() if value is not None}}
@@ -199,5 +199,6 @@ def get_source(info: DocumentInfo) -> str:
 
 
 def format_provenance(info: DocumentInfo) -> str:
-    """Format id, version and age of a document."""
-    return f"{info.id}, version {info.version}, indexed {info.indexed_at.date()}"
+    """Format id, version if there is one, and age of a document."""
+    version = f", version {info.version}" if info.version else ""
+    return f"{info.id}{version}, indexed {info.indexed_at.date()}"

@@ -140,7 +140,7 @@ class RagSource(_FrozenModel):
     document_id: str
     chunk_id: str
     score: float
-    version: str
+    version: str | None = None
     indexed_at: str
 
 
@@ -155,7 +155,10 @@ class RagAnswer(Result):
     """Whether an answer was found."""
 
     def readable(self) -> str:
-        lines = [f"[{s.citation}] {s.document} ({s.chunk_id}, version {s.version})" for s in self.sources]
+        lines = [
+            f"[{s.citation}] {s.document} ({s.chunk_id}{f', version {s.version}' if s.version else ''})"
+            for s in self.sources
+        ]
         sources = ["", "Sources:", *lines] if lines else []
         return "\n".join([self.answer, *sources, "", f"(model: {self.model_used})"])
 
@@ -501,9 +504,8 @@ def _format_hit(number: int, hit: SearchHit) -> str:
     metadata = hit.metadata
     heading = metadata.get("path") or metadata.get("section") or metadata["title"]
     page = f", page {metadata['page']}" if "page" in metadata else ""
-    source = (
-        f"{hit.chunk_id}{page}, version {metadata['version']}, indexed {metadata['indexed_at'][:10]}, score {hit.score}"
-    )
+    version = f", version {metadata['version']}" if "version" in metadata else ""
+    source = f"{hit.chunk_id}{page}{version}, indexed {metadata['indexed_at'][:10]}, score {hit.score}"
     return f"### {number}. {heading}\n{hit.text}\nSource: {source}"
 
 
@@ -542,7 +544,7 @@ def _build_rag_source(citation: int, hit: Hit) -> RagSource:
         document_id=info.id,
         chunk_id=hit.chunk_id,
         score=round(hit.score, 4),
-        version=info.version,
+        version=info.version or None,
         indexed_at=_format_time(info.indexed_at),
     )
 
