@@ -33,7 +33,7 @@ from .boilerplate import MAX_NAME, Attributes, is_boilerplate, is_page_boilerpla
 from .code import detect_language
 from .flat import extract_code, extract_formula, extract_text, format_script, is_footnote_mark
 from .inline import InlineText
-from .links import resolve_link
+from .link_targets import resolve_link
 from .tables import is_layout, read_grid, read_table
 from .terms import MAX_SYNONYMS, DefinitionList, adopt_following, join_paragraphs, join_titles, make_title
 
