@@ -237,3 +237,65 @@ def test_a_hit_is_restored_from_its_content_item(passage: str) -> None:
 
 def test_a_message_is_no_hit() -> None:
     assert DocumentationHit.from_item({"type": "text", "text": "Nothing matches 'x'."}) is None
+
+
+MISSPELT = {
+    "sql-vacuum.html": "# VACUUM\n\nCollects garbage.\n",
+    "sql-commit.html": "# COMMIT\n\nEnds.\n",
+    "app-vacuumdb.html": "# vacuumdb\n\nCleans.\n",
+    "guide/index.md": "# Guide\n\nHow to.\n",
+    "zz/percent_%.md": "# Percent\n\nSigns.\n",
+}
+
+
+@pytest.fixture(scope="module")
+async def librarian(desk: Desk) -> Caller:
+    """Somebody with so many documents that those with the names in question come last."""
+    caller = somebody("librarian")
+    await fill(desk, caller.tenant, {**{f"a{n:04}.md": "Words." for n in range(1100)}, **MISSPELT})
+    return caller
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("sql-vacuum.html", "Did you mean 'acme/sql-vacuum.html'?"),
+        ("postgresql-15/sql-vacuum.html", "Did you mean 'acme/sql-vacuum.html'?"),
+        ("acme/sql-vaccum.html", "Did you mean 'acme/sql-vacuum.html'?"),
+        ("SQL-Vaccum.htm#c3", "Did you mean 'acme/sql-vacuum.html'?"),
+        ("https://example.org/docs/sql-vacuum.html?x=1#y", "Did you mean 'acme/sql-vacuum.html'?"),
+        ("acme/guide/idnex.md", "Did you mean 'acme/guide/index.md' or 'refdesk/index.md'?"),
+        ("percent_%.txt", "Did you mean 'acme/zz/percent_%.md'?"),
+        ("acme/a0042.txt", "Did you mean 'acme/a0042.md', 'acme/a004"),
+        ("acme/wombat.html", "search_documentation finds documents by content."),
+        ("acme/", "search_documentation finds documents by content."),
+        ("x" * 1000, "search_documentation finds documents by content."),
+    ],
+)
+async def test_an_unknown_document_is_answered_with_the_nearest_ones(
+    desk: Desk, librarian: Caller, wanted: str, hint: str
+) -> None:
+    answer = await desk.call("get_document", {"document_id": wanted}, caller=librarian)
+    assert answer.is_error
+    assert hint in answer.text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ask", "r2r_rag_query"),
+        ("search", "search_documentation"),
+        ("Fetch", "get_document"),
+        ("read", "get_document"),
+        ("get_documents", "get_document"),
+    ],
+)
+async def test_an_unknown_tool_is_answered_with_the_one_that_is_meant(desk: Desk, name: str, meant: str) -> None:
+    with pytest.raises(UnknownTool, match=f"did you mean '{meant}'"):
+        await desk.call(name, {})
+
+
+async def test_no_tool_is_suggested_that_the_caller_does_not_have(desk: Desk) -> None:
+    call = Call("tools/call", {"name": "ask", "arguments": {}}, caller=ACME, toolsets=frozenset(("docs",)))
+    with pytest.raises(UnknownTool, match="see tools/list"):
+        await desk.handle(call)

@@ -18,7 +18,8 @@ from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Chunk, Code, Section, Table
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.validation import nearest_name, shorten
+from refdesk.support.edit_distance import nearest_names
+from refdesk.validation import shorten
 
 MAX_BLOCKS = 200
 """Blocks per response: several screens."""
@@ -92,8 +93,8 @@ def _resolve_range(packed: PackedDocument, params: ReadParams, sections: Sequenc
     if params.section is not None:
         section = packed.section(params.section)
         if section is None:
-            nearest = nearest_name(params.section, [section.id for section in sections[:1000]])
-            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            nearest = nearest_names(params.section, [section.id for section in sections], 1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise InvalidArguments([Problem("section", f"no section {shorten(params.section)!r}{hint}")])
         return BlockRange(section.start, section.end, section=section.id)
     if params.page is not None:

@@ -341,9 +341,9 @@ class PackedDocument:
         """Return the table of contents."""
         return [_decode_section(row) for row in self._database.execute("SELECT * FROM sections ORDER BY position")]
 
-    def section_ids(self, limit: int) -> list[str]:
-        """Return the ids of the first sections."""
-        return [row[0] for row in self._database.execute("SELECT id FROM sections ORDER BY position LIMIT ?", (limit,))]
+    def section_ids(self) -> list[str]:
+        """Return the ids of the sections."""
+        return [row[0] for row in self._database.execute("SELECT id FROM sections ORDER BY position")]
 
     def page_numbers(self) -> set[int]:
         """Return the page numbers, which may have gaps."""

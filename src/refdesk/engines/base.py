@@ -296,8 +296,10 @@ class DocumentReader(Protocol):
         """Return the chunks around a search hit in reading order, or None if the document has no such chunk."""
         ...
 
-    async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
-        """Return the sorted ids that start with the prefix."""
+    async def list_document_ids(
+        self, tenant: TenantId, *, prefix: str = "", parts: Sequence[str] = (), limit: int = 100
+    ) -> Sequence[str]:
+        """Return the sorted ids that start with the prefix and, if parts are given, contain one of them."""
         ...
 
     async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:

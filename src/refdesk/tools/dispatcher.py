@@ -297,6 +297,15 @@ def _require_mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _format_unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    nearest = nearest_name(name, known[:MAX_SUGGESTION_CANDIDATES])
+    intended = _TOOLS_BY_INTENT.get(name.lower()) if kind == "tool" else None
+    nearest = intended if intended in known else nearest_name(name, known[:MAX_SUGGESTION_CANDIDATES])
     hint = f"did you mean {nearest!r}?" if nearest else f"see {kind}s/list"
     return f"Unknown {kind} {shorten(name)!r}; {hint}"
+
+
+_TOOLS_BY_INTENT = {
+    **dict.fromkeys(("ask", "answer", "question", "rag", "rag_query"), "r2r_rag_query"),
+    **dict.fromkeys(("search", "find", "lookup", "query", "grep", "search_docs"), "search_documentation"),
+    **dict.fromkeys(("read", "get", "fetch", "open", "cat", "read_doc"), "get_document"),
+}
+"""Tools that models mean by names that aren't similar."""

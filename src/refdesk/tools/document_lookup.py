@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import posixpath
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from heapq import nsmallest
 
 from anyio import to_thread
 
@@ -13,19 +15,57 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound
-from refdesk.validation import nearest_name, shorten
+from refdesk.support.edit_distance import MAX_LENGTH, find_similar, split_evenly
+from refdesk.validation import shorten
 
-MAX_COMPARED_IDS = 1000
-"""Ids compared for a suggestion; comparing all could take seconds."""
+MAX_SUGGESTIONS = 3
+
+NO_LIMIT = 10_000_000
+"""More ids than any tenant has."""
 
 
 async def build_document_not_found(
     engine: DocumentReader, tenant: TenantId, document_id: str, fallback: str
 ) -> DocumentNotFound:
-    """Return the error to raise, with the nearest id that the tenant can read or else `fallback`."""
-    nearest = nearest_name(document_id, await engine.list_document_ids(tenant, limit=MAX_COMPARED_IDS))
-    hint = f"Did you mean {nearest!r}?" if nearest else fallback
+    """Return the error to raise, with the nearest ids that the tenant can read or else `fallback`."""
+    hint = format_suggestions(await _suggest_ids(engine, tenant, document_id)) or fallback
     return DocumentNotFound(f"There is no document {shorten(document_id)!r}. {hint}")
+
+
+async def _suggest_ids(engine: DocumentReader, tenant: TenantId, wanted: str) -> list[str]:
+    """Return ids with the same file name in another folder, or else with similar file names."""
+    path = wanted.partition("#")[0].partition("?")[0].rstrip("/")
+    stem = posixpath.splitext(posixpath.basename(path))[0]
+    if not 0 < len(stem) <= MAX_LENGTH:
+        return []
+    ids = await engine.list_document_ids(tenant, parts=split_evenly(stem), limit=NO_LIMIT)
+    return await to_thread.run_sync(rank_ids, path, ids)
+
+
+def rank_ids(path: str, ids: Sequence[str]) -> list[str]:
+    """Return the ids most similar to a path. The file name counts first, then the folders."""
+    names = [posixpath.basename(id) for id in ids]
+    name = posixpath.basename(path)
+    found = [(0, index) for index, other in enumerate(names) if other.lower() == name.lower()]
+    if not found:
+        found = find_similar(posixpath.splitext(name)[0], [posixpath.splitext(other)[0] for other in names])
+    # Of equal names those are nearer whose ids begin and end more like the path.
+    near = (
+        (distance, -_count_shared(path, ids[index]), ids[index])
+        for distance, index in found
+        if distance <= found[0][0] + 1
+    )
+    return [id for *_, id in nsmallest(MAX_SUGGESTIONS, near)]
+
+
+def _count_shared(one: str, two: str) -> int:
+    return len(posixpath.commonprefix([one, two])) + len(posixpath.commonprefix([one[::-1], two[::-1]]))
+
+
+def format_suggestions(names: Sequence[str]) -> str:
+    """Return a question that names the suggestions, or an empty string if there are none."""
+    *others, last = map(repr, names) if names else [""]
+    return f"Did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
 
 
 class DocumentLookup:

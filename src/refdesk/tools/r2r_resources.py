@@ -39,9 +39,6 @@ HISTORY_LENGTH = 10
 MAX_COMPLETIONS = 100
 """Completion values; the protocol's limit."""
 
-MAX_SECTIONS = 2000
-"""Sections of a document considered for completion."""
-
 JSON = "application/json"
 MARKDOWN = "text/markdown"
 
@@ -202,7 +199,7 @@ def _read_section(packed: PackedDocument, section_id: str) -> str | None:
 
 def _list_section_ids(packed: PackedDocument) -> list[str]:
     with packed:
-        return packed.section_ids(MAX_SECTIONS)
+        return packed.section_ids()
 
 
 class ChangePublisher:

@@ -17,21 +17,19 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
+from refdesk.support.edit_distance import nearest_names
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
-from refdesk.tools.document_lookup import DocumentLookup
+from refdesk.tools.document_lookup import DocumentLookup, format_suggestions
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
-from refdesk.validation import invalid_arguments, nearest_name, shorten
+from refdesk.validation import invalid_arguments, shorten
 
 TOOLSET = "reader"
 
 SNIPPET_CHARACTERS = 600
 """Length of a search result."""
-
-MAX_SUGGESTED_SECTIONS = 1000
-"""Sections compared for a suggestion; a hundred thousand would take seconds."""
 
 R = TypeVar("R", bound="_ReadResult")
 A = TypeVar("A", bound=Arguments)
@@ -494,8 +492,8 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
 
 
 def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:
-    nearest = nearest_name(arguments.section_id, packed.section_ids(MAX_SUGGESTED_SECTIONS))
-    hint = f"Did you mean {nearest!r}?" if nearest else "read_doc_metadata lists the sections."
+    nearest = nearest_names(arguments.section_id, packed.section_ids())
+    hint = format_suggestions(nearest) or "read_doc_metadata lists the sections."
     return f"{shorten(arguments.doc_id)!r} has no section {shorten(arguments.section_id)!r}. {hint}"
 
 

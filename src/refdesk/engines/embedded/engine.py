@@ -98,10 +98,12 @@ class EmbeddedEngine:
                 return found
         return None
 
-    async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+    async def list_document_ids(
+        self, tenant: TenantId, *, prefix: str = "", parts: Sequence[str] = (), limit: int = 100
+    ) -> Sequence[str]:
         found: set[str] = set()
         for store in await self._open_readable(tenant):
-            found |= set(await store.run(lambda database: records.list_document_ids(database, prefix, limit)))
+            found |= set(await store.run(lambda database: records.list_document_ids(database, prefix, parts, limit)))
         return sorted(found)[:limit]
 
     async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:

@@ -108,13 +108,15 @@ class R2REngine:
         found = await self._document_cache.find_document(tenant, document_id)
         return await self._document_cache.window(*found, chunk_id, before, after) if found else None
 
-    async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+    async def list_document_ids(
+        self, tenant: TenantId, *, prefix: str = "", parts: Sequence[str] = (), limit: int = 100
+    ) -> Sequence[str]:
         local_db = await self._mirror.get_local_db(tenant)
         if local_db is None:
             return []
         slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
         await self._mirror.list_documents(local_db, slugs)
-        return await local_db.run(lambda database: records.list_document_ids(database, prefix, limit))
+        return await local_db.run(lambda database: records.list_document_ids(database, prefix, parts, limit))
 
     async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
         local_db = await self._mirror.get_local_db(tenant)

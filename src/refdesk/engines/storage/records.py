@@ -5,6 +5,7 @@ Functions take an open connection. Every change is one transaction that is on di
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -312,11 +313,14 @@ def get_statuses(
     return [found[id] for id in ids if id in found]
 
 
-def list_document_ids(database: Database, prefix: str, limit: int) -> list[str]:
-    """Return the sorted ids of readable documents that start with the prefix."""
+def list_document_ids(database: Database, prefix: str, parts: Sequence[str], limit: int) -> list[str]:
+    """Return the sorted ids of readable documents that start with the prefix and contain one of the parts, if any."""
+    patterns = ["%" + re.sub("([%_!])", r"!\1", part) + "%" for part in parts]
+    contains = " OR ".join("id LIKE ? ESCAPE '!'" for _ in patterns) or "true"
     rows = database.execute(
-        "SELECT id FROM documents WHERE substr(id, 1, ?) = ? AND indexed_at IS NOT NULL ORDER BY id LIMIT ?",
-        (len(prefix), prefix, limit),
+        f"SELECT id FROM documents WHERE substr(id, 1, ?) = ? AND indexed_at IS NOT NULL AND ({contains}) "
+        "ORDER BY id LIMIT ?",
+        (len(prefix), prefix, *patterns, limit),
     )
     return [row[0] for row in rows]
 
