@@ -380,6 +380,16 @@ class PackedDocument:
         )
         return [_decode_chunk(row) for row in rows]
 
+    def chunks_before(self, chunk: Chunk) -> list[Chunk]:
+        """Return the chunks of the same section right before one."""
+        position = int(chunk.id.removeprefix("c"))
+        rows = self._database.execute(
+            "SELECT * FROM chunks WHERE position < ? AND position > "
+            "(SELECT coalesce(max(position), 0) FROM chunks WHERE position < ? AND section <> ?) ORDER BY position",
+            (position, position, chunk.section),
+        )
+        return [_decode_chunk(row) for row in rows]
+
 
 def _build_match_expression(query: str) -> str | None:
     """Build an FTS5 expression that matches any of the query's words, or None if there are none.

@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from heapq import nsmallest
+from urllib.parse import unquote
 
 from anyio import to_thread
 
@@ -14,9 +15,14 @@ from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import DocumentReader
-from refdesk.errors import DocumentNotFound
+from refdesk.engines.storage.source_rows import derive_name, make_document_id
+from refdesk.errors import CannotFetch, DocumentNotFound
 from refdesk.support.edit_distance import MAX_LENGTH, find_similar, split_evenly
+from refdesk.tools.links import resolve_links
 from refdesk.validation import shorten
+
+TECHDOC = "techdoc://"
+_DOCUMENT_SCHEMES = (TECHDOC, "r2r://document/")
 
 MAX_SUGGESTIONS = 3
 
@@ -68,12 +74,42 @@ def format_suggestions(names: Sequence[str]) -> str:
     return f"Did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
 
 
+async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference: str) -> tuple[str, str]:
+    """Return document id and fragment of a reference. What isn't known is returned as it is."""
+    address, _, fragment = reference.partition("#")
+    fragment = unquote(fragment)
+    if address.startswith(("http://", "https://")):
+        return await _find_by_url(engine, tenant, address) or address, fragment
+    for scheme in _DOCUMENT_SCHEMES:
+        if address.startswith(scheme):
+            address = unquote(address.removeprefix(scheme).partition("?")[0])
+    return posixpath.normpath(address) if "./" in address else address, fragment
+
+
+async def _find_by_url(engine: DocumentReader, tenant: TenantId, url: str) -> str | None:
+    """Return the id of the document fetched from a URL, in any collection."""
+    try:
+        path = make_document_id("", derive_name(url))
+    except CannotFetch:
+        return None
+    ids = await engine.list_document_ids(tenant, parts=[path], limit=NO_LIMIT)
+    return next((id for id in ids if id.endswith(path) and id.count("/") == path.count("/")), None)
+
+
 class DocumentLookup:
     """Opens packed documents by handle or id."""
 
     def __init__(self, conversions: Conversions, engine: DocumentReader) -> None:
         self._conversions = conversions
         self._engine = engine
+
+    async def resolve(self, tenant: TenantId, reference: str) -> tuple[str, str]:
+        """Return handle or id, and fragment, of a reference such as `ID#c12` or a URL."""
+        return await resolve_reference(self._engine, tenant, reference)
+
+    async def resolve_links(self, tenant: TenantId, passages: Sequence[tuple[str, str]]) -> list[str]:
+        """Return the texts of (document id, text) pairs with their links rewritten."""
+        return await resolve_links(self._engine, tenant, passages)
 
     @asynccontextmanager
     async def open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:

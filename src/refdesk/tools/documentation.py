@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 from urllib.parse import unquote
 
+from anyio import to_thread
 from pydantic import Field, StringConstraints
 
 from refdesk.cache import Cache, Key, add_cache_flags
@@ -16,11 +17,13 @@ from refdesk.config import CacheConfig
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.document_lookup import build_document_not_found
+from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_reference
 from refdesk.tools.federation import FederatedResults, Federation, ForeignHit, fuse_rankings
 from refdesk.tools.hits import format_provenance, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments
+from refdesk.tools.links import resolve_links
 from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage, fit_lines, format_document
+from refdesk.tools.places import TextPlace, locate
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 
 TOOLSET = "docs"
@@ -171,12 +174,18 @@ class Documentation:
 
     async def get(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
-        document = await self._engine.read(tenant, arguments.document_id)
+        id, fragment = await resolve_reference(self._engine, tenant, arguments.document_id)
+        document = await self._engine.read(tenant, id)
         if document is None:
             hint = "search_documentation finds documents by content."
             raise await build_document_not_found(self._engine, tenant, arguments.document_id, hint)
-        page = TextPage.of(document.text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
-        return _format_page(document, page)
+        place = TextPlace(0)
+        if fragment and arguments.cursor is None and (packed := await self._engine.open(tenant, id)) is not None:
+            with packed:
+                place = await to_thread.run_sync(locate, packed, id, fragment, document.text)
+        page = TextPage.of(document.text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS, place.start)
+        [text] = await resolve_links(self._engine, tenant, [(document.info.id, place.lead + page.text.strip("\n"))])
+        return _format_page(document, page, text)
 
     async def answer_from_docs(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
         doc_type = arguments.get("doc_type") or ALL
@@ -192,7 +201,7 @@ class Documentation:
 class TechdocResources:
     """Resources `techdoc://<doc_type>/<collection>` (contents of a set) and `techdoc://{doc_type}/{path}`."""
 
-    SCHEME = "techdoc://"
+    SCHEME = TECHDOC
     TEMPLATE = "techdoc://{doc_type}/{path}"
 
     def __init__(self, engine: Engine) -> None:
@@ -362,10 +371,10 @@ def _build_metadata(info: DocumentInfo) -> dict[str, Any]:
     }
 
 
-def _format_page(document: Document, page: TextPage) -> dict[str, Any]:
-    text = page.text.strip("\n")
-    meta: dict[str, Any] = {"metadata": _build_metadata(document.info), "tokens": page.tokens}
-    source = f"(Source: {format_provenance(document.info)}; about {page.tokens} tokens)"
+def _format_page(document: Document, page: TextPage, text: str) -> dict[str, Any]:
+    tokens = estimate_tokens(len(text))
+    meta: dict[str, Any] = {"metadata": _build_metadata(document.info), "tokens": tokens}
+    source = f"(Source: {format_provenance(document.info)}; about {tokens} tokens)"
     if page.next_cursor is not None:
         meta["nextCursor"] = page.next_cursor
         source += f"\n{page.format_note()}"

@@ -76,13 +76,15 @@ def resolve_target(target: str, document_id: str) -> tuple[list[str], str]:
     """
     address, _, fragment = target.strip("<>").partition("#")
     collection, slash, _ = document_id.partition("/")
+    if not slash:
+        return [], fragment
     if _WEB.match(address):
         try:
             return [make_document_id(collection, derive_name(address))], fragment
         except CannotFetch:
             return [], fragment
     path = unquote(address.partition("?")[0])
-    if not slash or _SCHEME.match(address) or address.startswith("//"):
+    if _SCHEME.match(address) or address.startswith("//"):
         return [], fragment
     if not path:
         return [document_id], fragment

@@ -37,18 +37,13 @@ class TextPage:
     next_cursor: str | None
 
     @classmethod
-    def of(cls, text: str, cursor: str | None, max_tokens: int) -> TextPage:
-        """Return the page at a cursor, or the first."""
-        start = decode_cursor(cursor, text)
+    def of(cls, text: str, cursor: str | None, max_tokens: int, start: int = 0) -> TextPage:
+        """Return the page at a cursor, or the one from `start` on."""
+        start = start if cursor is None else decode_cursor(cursor, text)
         room = max_tokens * CHARACTERS_PER_TOKEN
         rest = len(text) - start
         end = start + (rest if rest <= room else find_cut(text[start : start + room + 1], room))
         return cls(text[start:end], start, len(text), encode_cursor(end, text) if end < len(text) else None)
-
-    @property
-    def tokens(self) -> int:
-        """Estimated tokens of this page."""
-        return estimate_tokens(len(self.text))
 
     def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""

@@ -17,13 +17,14 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
-from refdesk.support.edit_distance import nearest_names
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
-from refdesk.tools.document_lookup import DocumentLookup, format_suggestions
+from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
+from refdesk.tools.links import rewrite_links
+from refdesk.tools.places import build_place_not_found, find_section
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
-from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
+from refdesk.tools.windows import LocalWindows, WindowChunk, Windows, make_chunk_id
 from refdesk.validation import invalid_arguments, shorten
 
 TOOLSET = "reader"
@@ -32,9 +33,11 @@ SNIPPET_CHARACTERS = 600
 """Length of a search result."""
 
 R = TypeVar("R", bound="_ReadResult")
+T = TypeVar("T", bound="_ReadText")
 A = TypeVar("A", bound=Arguments)
 DocId = Annotated[str, Field(min_length=1, max_length=2000, description="Document id or handle.")]
 Cursor = Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="From the last answer.")]
+Budget = Annotated[int | None, Field(ge=100, le=20_000)]
 
 
 class PageOutside(ToolFailure):
@@ -43,8 +46,9 @@ class PageOutside(ToolFailure):
 
 class ReadDocSection(Arguments):
     doc_id: DocId
-    section_id: Annotated[str, Field(min_length=1, max_length=200)]
+    section_id: Annotated[str | None, Field(min_length=1, max_length=2000)] = None
     cursor: Cursor = None
+    max_tokens: Budget = None
 
 
 class ReadDocPages(Arguments):
@@ -52,6 +56,7 @@ class ReadDocPages(Arguments):
     page_start: Annotated[int, Field(ge=1)]
     page_end: Annotated[int, Field(ge=1)]
     cursor: Cursor = None
+    max_tokens: Budget = None
 
 
 class ReadDocMetadata(Arguments):
@@ -63,14 +68,16 @@ class DocLocalSearch(Arguments):
     doc_id: DocId
     query: Annotated[str, Field(min_length=1, max_length=1000)]
     max_results: Annotated[int, Field(ge=1, le=5)] = 5
+    max_tokens: Budget = None
 
 
 class ReadChunkWindow(Arguments):
     doc_id: DocId
-    anchor_chunk_id: Annotated[str, Field(min_length=1, max_length=2000)]
+    anchor_chunk_id: Annotated[str | None, Field(min_length=1, max_length=2000)] = None
     window_before: Annotated[int | None, Field(ge=0)] = None
     window_after: Annotated[int | None, Field(ge=0)] = None
     radius: Annotated[int | None, Field(ge=0, description="Both sides alike.")] = None
+    max_tokens: Budget = None
 
 
 class NoArguments(Arguments):
@@ -151,11 +158,14 @@ class Snippet(BaseModel):
 
 class Snippets(_ReadResult):
     results: list[Snippet]
+    omitted: Unlisted[int] = 0
+    """Results left out by the budget."""
 
     def readable(self) -> str:
         if not self.results:
             return f"Nothing in {self.doc_id} matches; read_doc_metadata lists its sections."
-        return "\n\n".join(map(_format_snippet, self.results))
+        left_out = [f"({self.omitted} more left out; raise max_tokens)"] if self.omitted else []
+        return "\n\n".join([*map(_format_snippet, self.results), *left_out])
 
 
 def _format_snippet(hit: Snippet) -> str:
@@ -267,23 +277,27 @@ class Reader:
         registry.add_method(WINDOW_METHOD, self.read_local_window)
 
     async def read_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
+        id, fragment = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+        name = (arguments.section_id or fragment).removeprefix(f"{id}#")
+        if not name:
+            raise InvalidArguments([Problem("section_id", "is required")])
+
         def read(packed: PackedDocument) -> SectionText:
-            section = packed.section(arguments.section_id)
-            if section is None:
-                raise DocumentNotFound(self._blocklist.mask(_format_no_section(packed, arguments)))
+            section = self._require_section(packed, id, name)
             return SectionText(
-                doc_id=arguments.doc_id,
+                doc_id=id,
                 section_id=section.id,
                 title=self._blocklist.screen(section.title),
                 page=section.page,
-                **self._read_part(packed.blocks(section.start, section.end), arguments.cursor),
+                **self._read_part(packed.blocks(section.start, section.end), arguments.cursor, arguments.max_tokens),
             )
 
-        return await self._read(arguments.doc_id, call, read)
+        return await self._read_text(id, call, read)
 
     async def read_pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
         first, last = arguments.page_start, arguments.page_end
         self._check_page_count(first, last)
+        id, _ = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> PagesText:
             about = packed.about
@@ -292,24 +306,32 @@ class Reader:
                 raise PageOutside(f"The document has {existing}; choose some of them.")
             blocks = chain.from_iterable(packed.page_blocks(page) for page in range(first, last + 1))
             return PagesText(
-                doc_id=arguments.doc_id,
+                doc_id=id,
                 page_start=first,
                 page_end=last,
                 pages=about.total_pages,
-                **self._read_part(blocks, arguments.cursor),
+                **self._read_part(blocks, arguments.cursor, arguments.max_tokens),
             )
 
-        return await self._read(arguments.doc_id, call, read)
+        return await self._read_text(id, call, read)
 
     async def read_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
+        id, _ = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+
         def read(packed: PackedDocument) -> DocumentMetadata:
             about = packed.about
             screen = self._blocklist.screen
-            all_sections = [s for s in _list_sections(packed, arguments) if not self._blocklist.is_blocked(s.id)]
+            parent = self._require_section(packed, id, arguments.under) if arguments.under is not None else None
+            all_sections = [
+                section
+                for section in packed.sections()
+                if (parent is None or parent.start <= section.start < parent.end)
+                and not self._blocklist.is_blocked(section.id)
+            ]
             entries = [OutlineEntry.of(s, screen) for s in _fit_sections(all_sections, self._settings.max_text_bytes)]
             title = screen(shorten(about.title or about.name, MAX_CHARACTERS))
             return DocumentMetadata(
-                doc_id=arguments.doc_id,
+                doc_id=id,
                 title=title,
                 pages=about.pages,
                 page_kind=about.page_unit,
@@ -324,39 +346,53 @@ class Reader:
                 token_estimate=measure_tokens("\n".join([title, *(entry.title for entry in entries)])),
             )
 
-        return await self._read(arguments.doc_id, call, read)
+        return await self._read(id, call, read)
 
     async def search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
+        id, _ = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+
         def read(packed: PackedDocument) -> Snippets:
             hits = [
                 Snippet(
-                    text=self._blocklist.screen(shorten(snippet, SNIPPET_CHARACTERS)),
+                    text=self._blocklist.screen(rewrite_links(shorten(snippet, SNIPPET_CHARACTERS), id, ())),
                     section_id=self._blocklist.mask(chunk.section),
                     section=self._blocklist.screen(format_path(chunk.path)) or None,
                     page=chunk.first_page,
-                    chunk_id=chunk.id,
+                    chunk_id=make_chunk_id(id, chunk.id),
                     score=score,
                 )
                 for chunk, snippet, score in packed.search(arguments.query, arguments.max_results)
             ]
-            tokens = sum(measure_tokens(hit.text) for hit in hits)
-            return Snippets(doc_id=arguments.doc_id, results=hits, token_estimate=tokens)
+            room = self._get_max_bytes(arguments.max_tokens)
+            shown = list[Snippet]()
+            for hit in hits:
+                room -= len(hit.model_dump_json().encode())
+                if room < 0 and shown:
+                    break
+                shown.append(hit)
+            tokens = sum(measure_tokens(hit.text) for hit in shown)
+            return Snippets(doc_id=id, results=shown, omitted=len(hits) - len(shown), token_estimate=tokens)
 
-        return await self._read(arguments.doc_id, call, read)
+        return await self._read(id, call, read)
 
     async def read_window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
         return await self._read_window_from(arguments, call, self._windows)
 
     async def _read_window_from(self, arguments: ReadChunkWindow, call: Call, windows: Windows) -> ChunkWindow:
         before, after = self._parse_sides(arguments)
-        tenant, anchor = call.caller.tenant, arguments.anchor_chunk_id
-        chunks = await windows.read_around(tenant, arguments.doc_id, anchor, before, after, call.trace_id)
-        async with await self._rate.admit(tenant, arguments.doc_id, self._max_tokens) as reading:
-            chosen, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
+        tenant = call.caller.tenant
+        id, fragment = await self._documents.resolve(tenant, arguments.doc_id)
+        if not (anchor := arguments.anchor_chunk_id or fragment):
+            raise InvalidArguments([Problem("anchor_chunk_id", "is required")])
+        chunks = (await windows.read_around(tenant, id, anchor, before, after, call.trace_id))[: before + after + 1]
+        async with await self._rate.admit(tenant, id, self._max_tokens) as reading:
+            texts = await self._documents.resolve_links(tenant, [(id, chunk.text) for chunk in chunks])
+            chunks = [chunk.model_copy(update={"text": text}) for chunk, text in zip(chunks, texts, strict=True)]
+            chosen, is_cut = self._cut_window(chunks, anchor, self._get_max_bytes(arguments.max_tokens))
             tokens = reading.spent = sum(measure_tokens(chunk.text) for chunk in chosen)
         return ChunkWindow(
-            doc_id=arguments.doc_id,
-            anchor_chunk_id=arguments.anchor_chunk_id,
+            doc_id=id,
+            anchor_chunk_id=anchor,
             chunks=chosen,
             token_estimate=tokens,
             truncated=is_cut,
@@ -389,18 +425,35 @@ class Reader:
                 reading.spent = result.token_estimate
         return result
 
+    async def _read_text(self, doc_id: str, call: Call, read: Callable[[PackedDocument], T]) -> T:
+        """Read text, and rewrite its links."""
+        result = await self._read(doc_id, call, read)
+        [text] = await self._documents.resolve_links(call.caller.tenant, [(doc_id, result.text)])
+        text = self._blocklist.screen(text)
+        return result.model_copy(update={"text": text, "token_estimate": measure_tokens(text)})
+
+    def _require_section(self, packed: PackedDocument, doc_id: str, name: str) -> Section:
+        section = find_section(packed, name)
+        if section is None:
+            raise DocumentNotFound(self._blocklist.mask(str(build_place_not_found(packed, doc_id, name))))
+        return section
+
     @property
     def _max_tokens(self) -> int:
         return self._settings.max_text_bytes // CHARACTERS_PER_TOKEN
 
-    def _read_part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
+    def _get_max_bytes(self, max_tokens: int | None) -> int:
+        most = self._settings.max_text_bytes
+        return most if max_tokens is None else min(max_tokens * CHARACTERS_PER_TOKEN, most)
+
+    def _read_part(self, blocks: Iterable[Block], cursor: str | None, max_tokens: int | None) -> dict[str, Any]:
         """Return the fields of a `_ReadText`: as much text as fits, from the cursor on."""
         start = int(cursor or 0)
         parts: Iterable[str] = markdown_parts(blocks)
         if not self._blocklist.is_empty:
             # Screen the whole text: a blocked word may be split between two parts.
             parts = [self._blocklist.screen("".join(parts))]
-        text, is_whole = _slice_bytes(parts, start, self._settings.max_text_bytes)
+        text, is_whole = _slice_bytes(parts, start, self._get_max_bytes(max_tokens))
         if start and not text:
             raise InvalidArguments([Problem("cursor", "is not a cursor of this text")])
         return {
@@ -435,10 +488,10 @@ class Reader:
         before, after = sides["window_before"], sides["window_after"]
         return default if before is None else before, default if after is None else after
 
-    def _cut_window(self, chunks: Sequence[WindowChunk], anchor: str) -> tuple[list[WindowChunk], bool]:
+    def _cut_window(self, chunks: Sequence[WindowChunk], anchor: str, room: int) -> tuple[list[WindowChunk], bool]:
         """Return as many chunks as fit, the anchor and its neighbours first, and whether any were cut."""
-        at = next((index for index, chunk in enumerate(chunks) if chunk.chunk_id == anchor), 0)
-        room = self._settings.max_text_bytes
+        name = anchor.rpartition("#")[2]
+        at = next((index for index, chunk in enumerate(chunks) if chunk.chunk_id.rpartition("#")[2] == name), 0)
         chosen: dict[int, WindowChunk] = {}
         for index in sorted(range(len(chunks)), key=lambda index: abs(index - at)):
             chunk = self._screen_chunk(chunks[index])
@@ -489,22 +542,6 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
         if len(taken) > length:
             return bytes(taken[:length]).decode("utf-8", "ignore"), False
     return taken.decode("utf-8", "ignore"), True
-
-
-def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:
-    nearest = nearest_names(arguments.section_id, packed.section_ids())
-    hint = format_suggestions(nearest) or "read_doc_metadata lists the sections."
-    return f"{shorten(arguments.doc_id)!r} has no section {shorten(arguments.section_id)!r}. {hint}"
-
-
-def _list_sections(packed: PackedDocument, arguments: ReadDocMetadata) -> list[Section]:
-    if arguments.under is None:
-        return packed.sections()
-    parent = packed.section(arguments.under)
-    if parent is None:
-        missing = ReadDocSection(doc_id=arguments.doc_id, section_id=arguments.under)
-        raise DocumentNotFound(_format_no_section(packed, missing))
-    return [section for section in packed.sections() if parent.start <= section.start < parent.end]
 
 
 def _fit_sections(sections: Sequence[Section], max_bytes: int) -> list[Section]:

@@ -22,6 +22,7 @@ from refdesk.resilience.http_client import open_http_session, read_body, split_l
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import DocumentLookup
+from refdesk.tools.places import build_chunk_not_found
 from refdesk.tools.previews import format_path
 from refdesk.validation import shorten
 
@@ -64,17 +65,21 @@ class LocalWindows:
         self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
     ) -> Sequence[WindowChunk]:
         """Return the chunks around the anchor, in reading order."""
+        name = anchor.removeprefix(f"{doc_id}#")
         if not HANDLE.fullmatch(doc_id):
-            passages = await self._engine.window(tenant, doc_id, anchor, before=before, after=after)
+            passages = await self._engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
             if passages is not None:
                 return [_build_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
         async with self._documents.open_document(tenant, doc_id) as packed:
-            chunks = await to_thread.run_sync(packed.window, anchor, before, after)
-        if chunks is None:
-            raise DocumentNotFound(
-                f"{shorten(doc_id)!r} has no chunk {shorten(anchor)!r}. doc_local_search returns chunk ids."
-            )
-        return [_build_chunk(c.id, c.text, c.section, c.path, c.first_page) for c in chunks]
+            chunks = await to_thread.run_sync(packed.window, name, before, after)
+            if chunks is None:
+                raise build_chunk_not_found(packed, doc_id, name)
+        return [_build_chunk(make_chunk_id(doc_id, c.id), c.text, c.section, c.path, c.first_page) for c in chunks]
+
+
+def make_chunk_id(doc_id: str, name: str) -> str:
+    """Return the id of a chunk in results: with the document's id, unless that is a handle."""
+    return name if HANDLE.fullmatch(doc_id) else f"{doc_id}#{name}"
 
 
 def _build_chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int | None) -> WindowChunk:
