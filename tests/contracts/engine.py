@@ -245,6 +245,7 @@ class EngineContract:
         assert await engine.info(OTHER, done.id) is None
         assert await engine.info(ACME, "animals/nothing") is None
         assert await engine.filter_ids(ACME, [done.id, "animals/nothing"]) == {done.id}
+        assert await engine.list_document_ids(ACME, parts=["/FOX", "_"]) == [done.id]
         assert await engine.filter_ids(OTHER, [done.id]) == frozenset()
 
     async def test_tenants_are_told_with_how_much_they_have(self, engine: Engine) -> None:

@@ -49,12 +49,14 @@ async def _suggest_ids(engine: DocumentReader, tenant: TenantId, wanted: str) ->
 
 
 def rank_ids(path: str, ids: Sequence[str]) -> list[str]:
-    """Return the ids most similar to a path. The file name counts first, then the folders."""
+    """Return the ids with the same file name as a path, or else a similar one, preferably of its collection."""
     names = [posixpath.basename(id) for id in ids]
     name = posixpath.basename(path)
     found = [(0, index) for index, other in enumerate(names) if other.lower() == name.lower()]
     if not found:
         found = find_similar(posixpath.splitext(name)[0], [posixpath.splitext(other)[0] for other in names])
+        collection = path.partition("/")[0] + "/"
+        found = [one for one in found if ids[one[1]].startswith(collection)] or found
     # Of equal names those are nearer whose ids begin and end more like the path.
     near = (
         (distance, -_count_shared(path, ids[index]), ids[index])

@@ -15,6 +15,7 @@ import pytest
 from refdesk.engines.base import Document, Engine, FileSource, Listing, NewDocument, Search, TextSource
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
+from refdesk.tools.places import locate
 from tests.contracts.engine import ACME, FOXES, bring, finished, found
 from tests.engines.r2r.conftest import SHORT_PAUSES, OpenEngine
 from tests.engines.r2r.scripted import ScriptedR2R
@@ -350,9 +351,17 @@ async def test_a_long_document_keeps_its_sections_and_its_chunks_their_numbers(e
         assert titles == ["Book", *(f"Part {n}" for n in range(12)), "Part 3"]
         ids = {section.id for section in shelf.sections()}
         local = shelf.search("no heading", 5)
+        markdown = (await read(engine, "animals/book")).text
+        for chunk in shelf.window("c1", 0, shelf.about.chunks) or ():
+            place = locate(shelf, "animals/book", chunk.id, markdown)
+            start = markdown[place.start : place.start + len(chunk.text) + 100]
+            assert chunk.text.split()[:5] == start.split()[start.split().index(chunk.text.split()[0]) :][:5]
     assert "```python\n# no heading\n\nx = [1]\n```" in (await read(engine, "animals/book")).text
     hits = await found(engine, "no heading", limit=100)
     assert {hit.section for hit in hits} <= ids
     best = next(hit for hit in hits if "no heading" in hit.text)
     assert best.section == "part-3-2"
     assert f"animals/book#{local[0][0].id}" == best.chunk_id
+    assert await engine.filter_ids(ACME, ["animals/book", "animals/nothing"]) == {"animals/book"}
+    assert await engine.list_document_ids(ACME, parts=["ook", "x_"]) == ["animals/book"]
+    assert await engine.list_document_ids(ACME, parts=["_ook", "%"]) == []
