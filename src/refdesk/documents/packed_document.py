@@ -380,13 +380,15 @@ class PackedDocument:
         )
         return [_decode_chunk(row) for row in rows]
 
-    def chunks_before(self, chunk: Chunk) -> list[Chunk]:
-        """Return the chunks of the same section right before one."""
+    def chunks_before(self, chunk: Chunk, section: Section | None) -> list[Chunk]:
+        """Return the chunks of a section, subsections included, right before one; without a section all before it."""
         position = int(chunk.id.removeprefix("c"))
+        first, last = (section.start, section.end) if section else (0, None)
         rows = self._database.execute(
-            "SELECT * FROM chunks WHERE position < ? AND position > "
-            "(SELECT coalesce(max(position), 0) FROM chunks WHERE position < ? AND section <> ?) ORDER BY position",
-            (position, position, chunk.section),
+            "SELECT * FROM chunks WHERE position < ? AND position > (SELECT coalesce(max(c.position), 0) FROM chunks c "
+            "JOIN sections s ON s.id = c.section WHERE c.position < ? AND (s.start < ? OR s.start >= ?)) "
+            "ORDER BY position",
+            (position, position, first, last),
         )
         return [_decode_chunk(row) for row in rows]
 

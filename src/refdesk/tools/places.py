@@ -104,21 +104,26 @@ def _measure_before(packed: PackedDocument, section: Section) -> int:
 def _locate_chunk(packed: PackedDocument, chunk: Chunk, text: str) -> TextPlace:
     """Return where a chunk starts: at its section's heading, or in the section where the chunks before it end."""
     section = packed.section(chunk.section)
+    heading = block_to_markdown(next(packed.blocks(section.start))) if section else ""
     expected = base = _measure_before(packed, section) if section else 0
-    earlier = packed.chunks_before(chunk)
-    if not earlier:
-        heading = block_to_markdown(next(packed.blocks(section.start))) if section else ""
+    earlier = packed.chunks_before(chunk, section)
+    if not earlier and heading in chunk.text and not chunk.text.startswith(heading):
         # The end of the section above can be part of the first chunk.
         first = next(_list_probes(chunk.text), (0, ""))[1]
-        above = text.rfind(first, 0, base) if heading and heading in chunk.text else -1
-        if above < 0:
-            return TextPlace(base)
-        opening = re.search(r"(?:^|\n)(#.*\n\s*)\Z", text[max(above - MAX_HEADING_CHARACTERS, 0) : above])
-        return TextPlace(above - len(opening[1])) if opening else TextPlace(above, _format_context(chunk.path[:-1]))
+        above = text.rfind(first, 0, base)
+        if above >= 0:
+            opening = re.search(r"(?:^|\n)(#.*\n\s*)\Z", text[max(above - MAX_HEADING_CHARACTERS, 0) : above])
+            return TextPlace(above - len(opening[1])) if opening else TextPlace(above, _format_context(chunk.path[:-1]))
     for each in earlier:
         position, skipped = _find_lines(each.text, text, expected) or (expected, 0)
         expected = position + sum(map(len, each.text.splitlines()[skipped:])) * 9 // 10
-    start, skipped = _find_lines(chunk.text, text, expected) or (min(expected, len(text) - 1), 0)
+    start, skipped = (
+        _find_lines(chunk.text, text, expected)
+        or _find_lines(chunk.text, text, max(base, expected - SEARCH_CHARACTERS))
+        or (min(expected, len(text) - 1), 0)
+    )
+    if not text[base + len(heading) : start].strip():
+        return TextPlace(base)
     repeated = "".join(f"{line}\n" for line in chunk.text.splitlines()[:skipped])
     return TextPlace(start, _format_context(chunk.path) + repeated)
 
@@ -141,7 +146,9 @@ def _find_lines(chunk: str, text: str, expected: int) -> tuple[int, int] | None:
         return None
     start = text.rfind("\n", 0, position) + 1
     # Start with the whole line if only an indent or a list marker comes before.
-    return (position if re.search(r"[^\W\d]", text[start:position]) else start), skipped
+    start = position if re.search(r"[^\W\d]", text[start:position]) else start
+    before = "".join(chunk.splitlines(keepends=True)[:skipped])
+    return (start - len(before), 0) if text.endswith(before, 0, start) else (start, skipped)
 
 
 def _list_probes(chunk: str) -> Iterator[tuple[int, str]]:
