@@ -133,6 +133,19 @@ class EngineContract:
         assert await engine.window(ACME, "animals/long", "animals/long#c999", before=1, after=1) is None
         assert await engine.window(ACME, "animals/long", "nonsense", before=1, after=1) is None
 
+    async def test_a_hit_comes_with_the_chunks_around_it(self, engine: Engine) -> None:
+        await bring(engine, "Foxes", FOXES)
+        best = (await found(engine, "berries mice eggs", context=2))[0]
+        window = await engine.window(ACME, best.document.id, best.chunk_id, before=2, after=2)
+        assert list(best.context) == list(window or ())
+        assert best.chunk_id in [passage.chunk_id for passage in best.context]
+
+    async def test_only_names_that_occur_nowhere_are_absent(self, engine: Engine) -> None:
+        await bring(engine, "Limits", "# Limits\n\nSet `max_foxes` to 100.\n")
+        query = "How do max_foxes and max_hounds differ?"
+        assert set(await engine.find_absent(ACME, query, ("animals",))) <= {"max_hounds"}
+        assert not await engine.find_absent(ACME, "How many foxes are there?", ())
+
     async def test_a_document_opens_for_reading_in_parts(self, engine: Engine) -> None:
         await bring(engine, "Foxes", FOXES)
         shelf = await engine.open(ACME, "animals/foxes")

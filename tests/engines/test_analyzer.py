@@ -10,6 +10,8 @@ from refdesk.engines.analyzer import (
     MAX_WORD,
     build_heading_path,
     extract_index_terms,
+    find_identifiers,
+    find_name_terms,
     is_stop_word,
     match_terms,
     strip_markdown,
@@ -147,3 +149,25 @@ def test_a_document_s_title_leads_the_headings_unless_it_is_one_of_them() -> Non
     assert build_heading_path("CREATE CAST", ("Notes",)) == ("CREATE CAST", "Notes")
     assert build_heading_path("Guide", ("Guide", "Install")) == ("Guide", "Install")
     assert build_heading_path("", ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("what is wal_sender_timeout?", {"wal_sender_timeout": "wal_sender_timeout"}),
+        ("git stash export --to-ref=x", {"--to-ref": "to-ref"}),
+        ("git log --staged", {"--staged": "stage"}),
+        ("RotatingFileHandler ignores maxBytes", {"maxBytes": "maxbytes"}),
+        ("sqlite3.LEGACY_MODE", {"LEGACY_MODE": "legacy_mode"}),
+        ("what does uuidv7() return", {"uuidv7": "uuidv7"}),
+        ("out-of-the-box, C:/my_files/a.txt and my_file.txt", {}),
+        ("How do I back up a database?", {}),
+    ],
+)
+def test_names_that_are_meant_literally_are_found_in_a_query(query: str, names: dict[str, str]) -> None:
+    assert find_identifiers(query) == names
+
+
+def test_identifiers_of_any_form_are_names_and_words_are_not() -> None:
+    asked = "Does asyncio.wait_for() raise TimeoutError when my_job runs out of the box, e.g. at 3.5 s?"
+    assert find_name_terms(asked) == {"asyncio.wait_for", "timeouterror", "my_job"}

@@ -131,24 +131,13 @@ def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path)
             assert len(set(keys(hits)) & set(exact(vectors, query, 10, allowed[name]))) >= 8, name
 
 
-def test_how_near_chunks_and_those_beside_them_are_is_looked_up(tmp_path: Path) -> None:
+def test_how_near_chunks_are_is_looked_up(tmp_path: Path) -> None:
     vectors = make_clustered(3000)
     build(tmp_path, in_batches(rows(vectors, per_document=10), 700)).close()
     index, wanted = Vectors(tmp_path), np.array([2999, 5, 1700, 1701, 777_777])
     cosine = vectors @ vectors[5]
-    cosines, neighbours = (
-        index.compute_cosines(vectors[5], wanted),
-        index.compute_neighbour_cosines(vectors[5], wanted),
-    )
+    cosines = index.compute_cosines(vectors[5], wanted)
     assert cosines.tolist() == pytest.approx([*cosine[wanted[:4]], math.nan], abs=0.02, nan_ok=True)
-    beside = [cosine[2998], (cosine[4] + cosine[6]) / 2, cosine[1701], (cosine[1700] + cosine[1702]) / 2]
-    assert neighbours.tolist() == pytest.approx([*beside, math.nan], abs=0.02, nan_ok=True)
-
-
-def test_a_chunk_that_is_all_of_its_document_has_none_beside_it(tmp_path: Path) -> None:
-    vectors = make_clustered(20)
-    build(tmp_path, [rows(vectors, per_document=1)]).close()
-    assert np.isnan(Vectors(tmp_path).compute_neighbour_cosines(vectors[5], np.array([5]))).all()
     assert np.isnan(Vectors(tmp_path / "none").compute_cosines(vectors[5], np.array([5]))).all()
 
 

@@ -60,6 +60,13 @@ _WORD = re.compile(
     r"|(?<![\w-])-[a-zA-Z](?![\w-])"  # a one-letter option
     rf"|{_LETTER}+(?:[-.:/@+'’]+{_LETTER}+)*(?:\+\+|\#)?"
 )
+_IDENTIFIER = re.compile(
+    r"(?<![\w$/-])--[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*"  # a long option
+    r"|(?<![\w$/-])[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+(?![./-]?\w)"
+    r"|(?<![\w$/-])[a-z]+(?:[A-Z][a-z0-9]+)+(?![./-]?\w)"
+    r"|(?<![\w$/-])[A-Za-z][A-Za-z0-9]+(?=\()"  # a function
+)
+_NAME = re.compile(r"\w*[A-Za-z0-9]_\w+|\w*[a-z][A-Z]\w*|\w{2,}(?:\.\w{2,})+")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SPACELESS_RUN = re.compile(f"[{_SPACELESS}]+")
 _APOSTROPHE_SUFFIX = re.compile(r"['’](?:s|t|re|ve|ll|d|m)$", re.IGNORECASE)
@@ -136,6 +143,22 @@ def match_terms(markdown: str, query_terms: Mapping[str, float]) -> set[str]:
     """
     words = set(_WORD.findall(_strip_marks(_strip_links(markdown))))
     return {term for word in words for term in _expand_word(word) if term in query_terms}
+
+
+def find_identifiers(query: str) -> dict[str, str]:
+    """Return the names in a query that can only be meant literally, each with its term in the index.
+
+    These are names with underscores (`wal_sender_timeout`), long options (`--autosquash`), mixed-case names
+    (`maxBytes`) and functions (`repr()`). Of a dotted name (`sqlite3.Row`) only the last part counts, since modules get
+    aliases.
+    """
+    return {match[0]: _expand_word(match[0].lstrip("-"))[0] for match in _IDENTIFIER.finditer(query)}
+
+
+@lru_cache(maxsize=QUERY_CACHE_SIZE)
+def find_name_terms(query: str) -> frozenset[str]:
+    """Return the terms of the identifiers in a query: words with an underscore, a dot or a capital letter inside."""
+    return frozenset(_expand_word(word)[0] for word in _WORD.findall(query) if _NAME.fullmatch(word))
 
 
 @lru_cache(maxsize=QUERY_CACHE_SIZE)

@@ -43,6 +43,8 @@ class CollectionInfo:
     """Version of the documented product, if there is one for all documents."""
     shared: bool = False
     """Whether it is included with Refdesk."""
+    pending: int = 0
+    """Number of documents that no search finds yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,10 @@ class Hit:
     """Position in the source, as a URL fragment."""
     anchors: tuple[str, ...] = ()
     """Anchors of the enclosing sections from the top down, its own last."""
+    base_score: float = 0.0
+    """Score without the discount for further hits of a document, which makes results diverse. 0 if there is none."""
+    context: Sequence[Passage] = ()
+    """Chunks around it in reading order, its own included, if the search asks for them and the engine has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,8 @@ class Search:
     filters: Mapping[str, Any] | None = None
     semantic_weight: float | None = None
     """From 0 (lexical only) to 1 (semantic only). None uses the engine's default."""
+    context: int = 0
+    """Chunks to return with each hit, before and after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +264,13 @@ class PassageSearch(Protocol):
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         """Return the best passages, at most one per section, best first."""
+        ...
+
+    async def find_absent(self, tenant: TenantId, query: str, collections: Sequence[str]) -> Sequence[str]:
+        """Return the identifiers of a query that occur nowhere in the collections. Empty means all collections.
+
+        An engine that can't tell returns none.
+        """
         ...
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
@@ -426,5 +441,7 @@ class EngineTraits:
     """Model of semantic search, if it runs in this process."""
     has_certain_revision: bool = True
     """Whether `revision` reflects every change. Otherwise documents can change without the engine knowing."""
+    min_confidence: float = 0.0
+    """Score of the best hit below which a search probably found no answer. 0 if scores aren't calibrated."""
     lacks: frozenset[str] = frozenset()
     """Features of the interface that it doesn't support, by the `LACKS_*` names."""

@@ -40,6 +40,7 @@ from refdesk.engines.embedded.ingest_scheduler import IngestScheduler
 from refdesk.engines.embedded.ingest_worker import PAUSES, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
+from refdesk.engines.ranking import MIN_CONFIDENCE
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import POLL_SECONDS
 from refdesk.engines.storage.intake import SourceReader
@@ -74,6 +75,9 @@ class EmbeddedEngine:
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         return await self._searcher.search(await self._open_readable(tenant), search)
+
+    async def find_absent(self, tenant: TenantId, query: str, collections: Sequence[str]) -> Sequence[str]:
+        return await self._searcher.find_absent(await self._open_readable(tenant), query, collections)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         return await self._find(tenant, lambda database: document_blobs.load_document(database, document_id))
@@ -268,7 +272,10 @@ async def open_embedded(
     `closed` are files and folders that must not be ingested.
     """
     model = embedder.name if embedder is not None else None
-    traits = EngineTraits(name="embedded", cache_namespace=str(folder), embedding_model=model)
+    confidence = MIN_CONFIDENCE if model else 0.0
+    traits = EngineTraits(
+        name="embedded", cache_namespace=str(folder), embedding_model=model, min_confidence=confidence
+    )
     stores = StorePool(folder, shared)
     scheduler = IngestScheduler(stores, SourceReader(conversions, closed), embedder, readers, log, metrics, pauses)
     try:

@@ -38,7 +38,7 @@ MAX_QUERY_TERMS = 48
 MAX_HEADING_QUERY = 6
 """Queries of up to this many terms may be titles, so all of their terms are also matched in headings: `Using amcheck`.
 
-Longer queries are sentences, whose single words in a heading say little.
+Longer queries are sentences, whose single words in a heading say little, except identifiers.
 """
 
 FREQUENT_COUNT, FREQUENT_SHARE = 20_000, 0.1
@@ -191,7 +191,8 @@ class FullText:
         if snapshot is None or not terms or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
         with _translate_errors(self._folder):
-            searcher, query_terms = snapshot.searcher, _select_terms(snapshot, terms, self._frequent)
+            searcher = snapshot.searcher
+            query_terms = _select_terms(snapshot, terms, analyzer.find_name_terms(query), self._frequent)
             filters = list(_build_filters("collection", collections))
             if documents is not None and len(documents) > self._many_documents:
                 found = _search_and_filter(searcher, _build_query(query_terms, filters), limit, frozenset(documents))
@@ -200,6 +201,14 @@ class FullText:
             return _search_keys(
                 searcher, _build_query(query_terms, [*filters, *_build_filters("document", documents)]), limit
             )
+
+    def has_term(self, term: str, collections: Sequence[int] | None = None) -> bool:
+        """Whether a term occurs in any chunk."""
+        if (snapshot := self._snapshot) is None:
+            return False
+        with _translate_errors(self._folder):
+            query = _build_query(_QueryTerms({term: 1.0}, {}), list(_build_filters("collection", collections)))
+            return bool(snapshot.searcher.search(query, 1, count=False).hits)
 
 
 class FullTextWriter:
@@ -298,10 +307,10 @@ class _QueryTerms:
     heading: Mapping[str, float]
 
 
-def _select_terms(snapshot: _Snapshot, terms: Mapping[str, float], frequent: int) -> _QueryTerms:
+def _select_terms(snapshot: _Snapshot, terms: Mapping[str, float], names: Set[str], frequent: int) -> _QueryTerms:
     content_terms = {word: weight for word, weight in terms.items() if not analyzer.is_stop_word(word)} or terms
     body = dict(islice(content_terms.items(), MAX_QUERY_TERMS))
-    heading = terms if len(terms) <= MAX_HEADING_QUERY else {}
+    heading = terms if len(terms) <= MAX_HEADING_QUERY else dict.fromkeys(sorted(names), 1.0)
     return _QueryTerms(
         _drop_frequent(snapshot, "body", body, frequent), _drop_frequent(snapshot, "heading", heading, frequent)
     )

@@ -14,12 +14,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from refdesk.engines import ranking
-from refdesk.engines.base import Hit, Search
+from refdesk.engines import analyzer, ranking
+from refdesk.engines.base import Hit, Passage, Search
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.tenant_store import TenantStore
-from refdesk.engines.ranking import ChunkCandidate
+from refdesk.engines.ranking import ChunkCandidate, RankedChunk
 from refdesk.engines.storage.filters import Condition, compile_filter
 from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
 from refdesk.errors import DependencyError, EngineError
@@ -27,12 +27,6 @@ from refdesk.resilience.partial_results import mark_partial_result
 
 LEXICAL_CANDIDATES, SEMANTIC_CANDIDATES = 60, 40
 """Lexical and semantic candidates. Twice as many hardly change the results on the development sets."""
-
-CONTEXT_CANDIDATES = 40
-"""Fused candidates whose neighbouring chunks are scored as well."""
-
-CONTEXT_WEIGHT = 0.4
-"""Weight of the neighbouring chunks in a chunk's similarity: an answer rarely stands alone."""
 
 BASE_LIMIT = 15
 """Number of results these candidate counts are for. They grow in proportion for more results."""
@@ -96,6 +90,30 @@ class HybridSearcher:
                 )
             prepared = replace(prepared, vector=await _embed_query(embedder, search))
         return await in_scope[0].search(partial(_search_stores, in_scope, prepared))
+
+    async def find_absent(self, stores: Sequence[TenantStore], query: str, collections: Sequence[str]) -> list[str]:
+        """Return the identifiers of a query that occur in none of the collections."""
+        absent = analyzer.find_identifiers(query)
+        for store in stores:
+            if absent:
+                absent = await store.search(partial(_drop_present, store, absent, collections))
+        return list(absent)
+
+
+def _drop_present(
+    store: TenantStore, identifiers: Mapping[str, str], collections: Sequence[str], database: sqlite3.Connection
+) -> dict[str, str]:
+    keys = _find_collection_keys(database, collections)
+    store.fulltext.refresh()
+    return {name: term for name, term in identifiers.items() if not store.fulltext.has_term(term, keys)}
+
+
+def _find_collection_keys(database: sqlite3.Connection, ids: Sequence[str]) -> list[int] | None:
+    """Return the keys of collections. None means all."""
+    if not ids:
+        return None
+    marks = ", ".join("?" * len(ids))
+    return [row[0] for row in database.execute(f"SELECT key FROM collections WHERE id IN ({marks})", ids)]
 
 
 async def _embed_query(embedder: Embedder, search: Search) -> NDArray[np.float32] | None:
@@ -210,26 +228,11 @@ class _Shard:
 
     def _build_filter(self, prepared: PreparedSearch) -> dict[str, Any]:
         """Return the keys of the allowed collections and documents. None means all."""
-        collections = documents = None
-        if prepared.search.collections:
-            marks = ", ".join("?" * len(prepared.search.collections))
-            rows = self.database.execute(
-                f"SELECT key FROM collections WHERE id IN ({marks})", prepared.search.collections
-            )
-            collections = [row[0] for row in rows]
+        documents = None
         if prepared.condition is not None:
             documents = self.store.filter_cache.find_documents(self.database, prepared.condition)
+        collections = _find_collection_keys(self.database, prepared.search.collections)
         return {"collections": collections, "documents": documents}
-
-    def blend_neighbours(self, candidates: _Candidates, vector: NDArray[np.float32]) -> None:
-        """Blend the similarity of this shard's candidates with that of their neighbouring chunks."""
-        own = np.flatnonzero(self.mask_own(candidates.keys))
-        if not len(own):
-            return
-        cosines = candidates.semantic[own]
-        neighbours = self.store.vectors.compute_neighbour_cosines(vector, candidates.keys[own] // self.count)
-        blended = cosines + CONTEXT_WEIGHT * (neighbours - cosines)
-        candidates.semantic[own] = np.where(np.isnan(neighbours), cosines, blended)
 
     def read_chunks(self, keys: Keys) -> Iterator[_ChunkRow]:
         """Yield the rows of chunks. Chunks deleted meanwhile are omitted."""
@@ -242,6 +245,23 @@ class _Shard:
         )
         for key, document, section, path, text, ordinal, anchors, page, *info in rows:
             yield _ChunkRow(key, document, section, path, text, ordinal, anchors, page, info)
+
+    def read_context(self, chunks: Sequence[_ChunkRow], count: int) -> Iterator[tuple[tuple[int, int], Passage]]:
+        """Yield the chunks around some others, by document key and position."""
+        places = {
+            (chunk.document // self.count, ordinal): chunk.info[0]
+            for chunk in chunks
+            for ordinal in range(chunk.ordinal - count, chunk.ordinal + count + 1)
+        }
+        rows = self.database.execute(
+            "SELECT document, ordinal, section, path, page, text FROM chunks "
+            f"WHERE (document, ordinal) IN (VALUES {', '.join(['(?, ?)'] * len(places))})",
+            [value for place in places for value in place],
+        )
+        for document, ordinal, section, path, page, text in rows:
+            id = f"{places[document, ordinal]}#c{ordinal}"
+            key = document * self.count + self.number, ordinal
+            yield key, Passage(id, section, tuple(orjson.loads(path)), page, text)
 
 
 _EMPTY: tuple[Any, Any] = np.empty(0, np.int64), np.empty(0)
@@ -273,9 +293,10 @@ class _ChunkRow(NamedTuple):
             title,
             self.text,
             version,
+            self.ordinal,
         )
 
-    def to_hit(self, score: float) -> Hit:
+    def to_hit(self, ranked: RankedChunk) -> Hit:
         document = build_document_info(*self.info)
         anchors = tuple(orjson.loads(self.anchors))
         return Hit(
@@ -285,7 +306,8 @@ class _ChunkRow(NamedTuple):
             path=tuple(orjson.loads(self.path)),
             page=self.page,
             text=self.text,
-            score=round(score, 4),
+            score=round(ranked.score, 4),
+            base_score=round(ranked.base_score, 4),
             anchor=anchors[-1] if anchors else "",
             anchors=tuple(anchor for anchor in anchors if anchor),
         )
@@ -294,16 +316,25 @@ class _ChunkRow(NamedTuple):
 def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[Hit]:
     search = prepared.search
     shards, found = _collect_candidates(shards, prepared)
-    if prepared.vector is not None:
-        found, _ = found.select_best(prepared, prepared.scale(CONTEXT_CANDIDATES))
-        for shard in shards:
-            if shard.is_embedded_by(prepared):
-                shard.blend_neighbours(found, prepared.vector)
     found, fused = found.select_best(prepared, max(RERANKED, 2 * search.limit))
     chunks = {chunk.key: chunk for shard in shards for chunk in shard.read_chunks(found.keys)}
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].to_candidate(score, similarity) for key, score, similarity in scored if key in chunks]
-    return [chunks[one.key].to_hit(one.score) for one in ranking.rank(search.query, candidates, search.limit)]
+    best = [(chunks[one.key], one) for one in ranking.rank(search.query, candidates, search.limit)]
+    if not search.context:
+        return [chunk.to_hit(ranked) for chunk, ranked in best]
+    return list(_add_context(shards, best, search.context))
+
+
+def _add_context(shards: Sequence[_Shard], best: Sequence[tuple[_ChunkRow, RankedChunk]], count: int) -> Iterator[Hit]:
+    """Yield the hits with the chunks around them."""
+    around = dict[tuple[int, int], Passage]()
+    for shard in shards:
+        if own := [chunk for chunk, _ in best if chunk.key % shard.count == shard.number]:
+            around |= shard.read_context(own, count)
+    for chunk, ranked in best:
+        places = ((chunk.document, ordinal) for ordinal in range(chunk.ordinal - count, chunk.ordinal + count + 1))
+        yield replace(chunk.to_hit(ranked), context=tuple(around[place] for place in places if place in around))
 
 
 def _collect_candidates(shards: Sequence[_Shard], prepared: PreparedSearch) -> tuple[list[_Shard], _Candidates]:

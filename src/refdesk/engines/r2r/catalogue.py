@@ -16,6 +16,7 @@ from refdesk.engines.storage import records
 from refdesk.engines.storage.filters import Condition
 from refdesk.engines.storage.rows import (
     INFO_COLUMNS,
+    PENDING_COUNT,
     build_collection_info,
     build_document_info,
     dump_json,
@@ -120,7 +121,8 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
 def list_collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
     """Return the collections ordered by id, and their ids in R2R."""
     rows = database.execute(
-        "SELECT c.*, r.uuid, max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
+        "SELECT c.*, r.uuid, max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents, "
+        f"{PENDING_COUNT} "
         "FROM collections c JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
     )
     found = list(fetch_dicts(rows))

@@ -87,6 +87,9 @@ class R2REngine:
         local_db = await self._mirror.get_local_db(tenant)
         return await self._searcher.search(local_db, search) if local_db else []
 
+    async def find_absent(self, tenant: TenantId, query: str, collections: Sequence[str]) -> Sequence[str]:
+        return ()  # R2R can't be asked whether a word occurs
+
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         found = await self._document_cache.find_document(tenant, document_id)
         return await self._document_cache.read(*found) if found else None

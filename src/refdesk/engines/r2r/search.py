@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from refdesk.engines.r2r.client import R2RClient, RemoteSearchSettings
 from refdesk.engines.r2r.local_db import LocalDb
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.naming import strip_unsafe
-from refdesk.engines.r2r.read import decode_remote_chunk
+from refdesk.engines.r2r.read import decode_remote_chunk, to_passages
 from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.rows import SHORT_DIGEST
@@ -29,6 +30,9 @@ MAX_MATCHING = 10_000
 
 RANK_FUSION = 51.0
 """Normalizes R2R's score of a result that is first in both searches to 1: its constant plus the first rank."""
+
+CONTEXT_HITS = 3
+"""Hits whose neighbouring chunks are requested, each with a request of its own. More don't fit an answer."""
 
 _COLLECTION_FIELDS = frozenset(("collection_id", "collection_ids", "doc_type"))
 
@@ -82,8 +86,26 @@ class R2RSearcher:
         found = [
             chunk for chunk in self.drop_foreign(local_db, scope, chunks) if chunk.document not in local_db.tombstones
         ]
-        hits = await self.to_hits(found, scope, search)
-        return _keep_best_per_section(hits)[: search.limit]
+        hits = _keep_best_per_section(await self.to_hits(found, scope, search))[: search.limit]
+        if not search.context:
+            return hits
+        own = {f"{_make_info(chunk, scope, None).id}#c{chunk.order + 1}": chunk for chunk in found if chunk.own}
+        with_context = [
+            self._add_context(local_db, scope, hit, own[hit.chunk_id], search.context)
+            for hit in hits[:CONTEXT_HITS]
+            if hit.chunk_id in own
+        ]
+        grown = {hit.chunk_id: hit for hit in await asyncio.gather(*with_context)}
+        return [grown.get(hit.chunk_id, hit) for hit in hits]
+
+    async def _add_context(
+        self, local_db: LocalDb, scope: RemoteScope, hit: Hit, chunk: RemoteChunk, count: int
+    ) -> Hit:
+        """Return a hit with the chunks around it."""
+        first = max(chunk.order - count, 0)
+        around = await self._client.get_chunks(chunk.document, first, chunk.order + count - first + 1)
+        own = [one for one in self.drop_foreign(local_db, scope, around) if one.document == chunk.document]
+        return replace(hit, context=to_passages(hit.document.id, own, first + 1))
 
     async def resolve_scope(self, local_db: LocalDb, search: Search) -> RemoteScope:
         """Return the scope of a search. Raises InvalidArguments if its filter is invalid."""

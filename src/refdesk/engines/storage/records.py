@@ -26,6 +26,7 @@ from refdesk.engines.base import (
 from refdesk.engines.storage.rows import (
     DOCUMENT_COLUMNS,
     IS_IN_PROGRESS,
+    PENDING_COUNT,
     STATUS_OF_STAGE,
     build_collection_info,
     build_document_status,
@@ -67,7 +68,7 @@ _FROM_DOCUMENTS = "FROM documents d JOIN collections c ON c.key = d.collection"
 def list_collections(database: Database, *, shared: bool) -> list[CollectionInfo]:
     """Return all collections in the order of their ids."""
     rows = database.execute(
-        "SELECT c.*, (SELECT count(*) FROM documents d WHERE d.collection = c.key) AS documents "
+        f"SELECT c.*, (SELECT count(*) FROM documents d WHERE d.collection = c.key) AS documents, {PENDING_COUNT} "
         "FROM collections c ORDER BY c.id"
     )
     return [build_collection_info(row, shared=shared) for row in fetch_dicts(rows)]

@@ -152,8 +152,15 @@ def sum_counts(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
     return total
 
 
+PENDING_COUNT = (
+    f"(SELECT count(*) FROM documents d WHERE d.collection = c.key AND {IS_IN_PROGRESS} "
+    "AND stage IN ('pending', 'converting', 'indexing')) AS pending"
+)
+"""Column with the number of a collection's documents that no search finds yet."""
+
+
 def build_collection_info(row: Mapping[str, Any], *, shared: bool) -> CollectionInfo:
-    """Build a CollectionInfo from a row that includes its document count."""
+    """Build a CollectionInfo from a row that includes its document counts."""
     return CollectionInfo(
         id=row["id"],
         name=row["name"],
@@ -163,4 +170,5 @@ def build_collection_info(row: Mapping[str, Any], *, shared: bool) -> Collection
         updated_at=parse_time(row["updated_at"]),
         version=row["version"],
         shared=shared,
+        pending=row["pending"],
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -130,20 +130,13 @@ class Vectors:
 
     def compute_cosines(self, query: Float32s, keys: Numbers) -> Float32s:
         """Return the cosines of these chunks with the query. NaN for missing chunks."""
-        return self._compute_per_key(keys, lambda segment, rows: segment.compute_cosines(rows, query))
-
-    def compute_neighbour_cosines(self, query: Float32s, keys: Numbers) -> Float32s:
-        """Return the mean cosine of the chunks next to each of these. NaN for missing chunks or neighbours."""
-        return self._compute_per_key(keys, lambda segment, rows: segment.compute_neighbour_cosines(rows, query))
-
-    def _compute_per_key(self, keys: Numbers, value: Callable[[Segment, Numbers], Float32s]) -> Float32s:
         values = np.full(len(keys), np.nan, np.float32)
         order = keys.argsort()  # lookups are faster in ascending order
         keys = keys[order]
         for view in self._state.views:
             rows, are_here = view.segment.find_rows(keys)
             if len(rows):
-                values[order[are_here]] = value(view.segment, rows)
+                values[order[are_here]] = view.segment.compute_cosines(rows, query)
         return values
 
     def _read_identity(self) -> tuple[int, int] | None:

@@ -152,22 +152,6 @@ class Segment:
         """Return the cosines of these rows with the query."""
         return compute_cosines(self.table.vectors.take(rows, axis=0), self.table.scales.take(rows), query)
 
-    def compute_neighbour_cosines(self, rows: Numbers, query: Float32s) -> Float32s:
-        """Return the mean cosine of the rows before and after each row. NaN if there are none.
-
-        Only rows of the same document count.
-        """
-        starts = self.table.starts
-        runs = starts.searchsorted(rows, side="right")
-        (before,) = (rows > starts[runs - 1]).nonzero()
-        (after,) = (rows + 1 < starts[runs]).nonzero()
-        cosines = self.compute_cosines(np.concatenate([rows[before] - 1, rows[after] + 1]), query)
-        total, count = np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
-        for places, values in ((before, cosines[: len(before)]), (after, cosines[len(before) :])):
-            total[places] += values
-            count[places] += 1
-        return np.divide(total, count, out=np.full(len(rows), np.nan, np.float32), where=count > 0)
-
     @cached_property
     def _rows_by_key(self) -> Numbers:
         """Rows in the order of their keys. Computed on first use, because it takes eight bytes of memory per row."""
