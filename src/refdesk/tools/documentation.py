@@ -19,10 +19,11 @@ from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine,
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_reference
 from refdesk.tools.federation import FederatedResults, Federation, ForeignHit, fuse_rankings
-from refdesk.tools.hits import format_provenance, make_excerpt, search_distinct
+from refdesk.tools.hits import format_provenance, make_excerpt
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.links import resolve_links
 from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage, fit_lines, format_document
+from refdesk.tools.passages import Passages, format_pending, search_passages
 from refdesk.tools.places import TextPlace, locate
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 
@@ -138,29 +139,43 @@ class Documentation:
 
     async def _run_search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         own, federated = await self._search_all(arguments, call)
-        hits = fuse_rankings(own, federated, arguments.max_results) if federated.sources else own
-        if not hits:
+        if federated.sources:
+            fused = fuse_rankings([grown.hit for grown in own.hits], federated, arguments.max_results)
+            answer = _build_fused_answer(fused, arguments.max_tokens or DEFAULT_TOKENS) if fused else None
+        else:
+            answer = self._build_answer(own, arguments.doc_type, call) if own.hits else None
+        if answer is None:
             sets = ", ".join(self.list_doc_types(call))
-            nothing = f"Nothing matches {arguments.query!r}. Documentation sets: {sets}."
-            return _add_sources(tool_answer([text_content(nothing)]), federated)
-        return _add_sources(_build_answer(hits, arguments.max_tokens or DEFAULT_TOKENS), federated)
+            answer = tool_answer([text_content(f"Nothing matches {arguments.query!r}. Documentation sets: {sets}.")])
+        return _add_sources(answer, federated)
 
-    async def _search_all(self, arguments: SearchDocumentation, call: Call) -> tuple[list[Hit], FederatedResults]:
+    def _build_answer(self, passages: Passages, doc_type: str, call: Call) -> dict[str, Any]:
+        """Build the answer from passages that fit their budget."""
+        items = [_describe_hit(grown.hit, grown.continues_at).to_item() for grown in passages.hits]
+        doubts = passages.format_doubts("the documentation" if doc_type == ALL else doc_type)
+        pending = format_pending(
+            self._engine.cached_collections(call.caller.tenant), () if doc_type == ALL else (doc_type,)
+        )
+        answer = _add_summary(items, passages.omitted, [note for note in (pending, doubts) if note])
+        meta = {**answer["_meta"], "confident": passages.is_confident}
+        return {**answer, "_meta": meta | ({"absent": list(passages.absent)} if passages.absent else {})}
+
+    async def _search_all(self, arguments: SearchDocumentation, call: Call) -> tuple[Passages, FederatedResults]:
         if self._federation is None or not self._federation.list_sources(call):
             return await self._search_engine(arguments, call), FederatedResults()
         return await asyncio.gather(
             self._search_engine(arguments, call), self._search_federation(self._federation, arguments, call)
         )
 
-    async def _search_engine(self, arguments: SearchDocumentation, call: Call) -> list[Hit]:
+    async def _search_engine(self, arguments: SearchDocumentation, call: Call) -> Passages:
         tenant = call.caller.tenant
         if arguments.doc_type != ALL and arguments.doc_type not in (
             entry.id for entry in self._engine.cached_collections(tenant)
         ):
-            return []
+            return Passages()
         collections = () if arguments.doc_type == ALL else (arguments.doc_type,)
         search = Search(arguments.query, limit=arguments.max_results, collections=collections)
-        return await search_distinct(self._engine, tenant, search)
+        return await search_passages(self._engine, tenant, search, arguments.max_tokens)
 
     async def _search_federation(
         self, federation: Federation, arguments: SearchDocumentation, call: Call
@@ -317,7 +332,8 @@ def _add_sources(answer: dict[str, Any], federated: FederatedResults) -> dict[st
     return {**answer, "_meta": {**answer.get("_meta", {}), "sources": federated.to_meta()}}
 
 
-def _build_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str, Any]:
+def _build_fused_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str, Any]:
+    """Build the answer from hits of several servers, which share the budget evenly."""
     items: list[dict[str, Any]] = []
     left = max_tokens * CHARACTERS_PER_TOKEN
     for position, hit in enumerate(hits):
@@ -329,20 +345,27 @@ def _build_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str
             break
         items.append(item)
         left -= len(item["text"])
-    tokens, omitted = estimate_tokens(sum(len(item["text"]) for item in items)), len(hits) - len(items)
+    return _add_summary(items, len(hits) - len(items))
+
+
+def _add_summary(items: Sequence[dict[str, Any]], omitted: int, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Add a last line with counts and notes to the last item."""
+    tokens = estimate_tokens(sum(len(item["text"]) for item in items))
     left_out = f", {omitted} left out (raise max_tokens)" if omitted else ""
-    items[-1]["text"] += f"\n\n({len(items)} result{'s' if len(items) > 1 else ''}, about {tokens} tokens{left_out})"
+    counts = f"{len(items)} result{'s' if len(items) > 1 else ''}, about {tokens} tokens{left_out}"
+    items[-1]["text"] += f"\n\n({'. '.join([counts, *notes])})"
     return {**tool_answer(items), "_meta": {"tokens": tokens, "omitted": omitted}}
 
 
-def _describe_hit(hit: Hit) -> DocumentationHit:
+def _describe_hit(hit: Hit, continues_at: str | None = None) -> DocumentationHit:
     heading, anchors = " › ".join(hit.path) or hit.document.title, [anchor for anchor in hit.anchors if anchor]
     section = hit.path[-1] if hit.path else None
     location = {"page": hit.page, "section": section, "anchor": hit.anchor or None, "anchors": anchors}
     metadata = {**_build_metadata(hit.document), **location}
-    return DocumentationHit(
-        heading, hit.text, format_provenance(hit.document), metadata, score=hit.score, chunk_id=hit.chunk_id
-    )
+    source = format_provenance(hit.document, hit.chunk_id)
+    if continues_at is not None:
+        source += f"; continues at {continues_at}"
+    return DocumentationHit(heading, hit.text, source, metadata, score=hit.score, chunk_id=hit.chunk_id)
 
 
 def _describe_foreign_hit(hit: ForeignHit) -> DocumentationHit:

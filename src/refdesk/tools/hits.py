@@ -1,30 +1,22 @@
-"""Deduplicates search hits and trims them to a token budget."""
+"""Deduplicates search hits and describes where they are from."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from refdesk.calls import TenantId
-from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import DocumentInfo, Hit, PassageSearch, Search
-from refdesk.tools.paging import DEFAULT_TOKENS, find_cut
+from refdesk.tools.paging import find_cut
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.validation import shorten
 
 EXTRA_HITS = 5
 """Requested beyond the limit, to replace duplicates."""
-
-DEFAULT_HITS = 10
-MAX_DEFAULT_TOKENS = 4800
-"""The default budget grows with the number of results, but stays below 20 kB."""
-
-MIN_PASSAGE_BYTES = 160
-"""Below this a passage says nothing; the last hits are dropped instead."""
 
 SHOWN_METADATA_BYTES = 400
 """Size of a document's own metadata in each hit; enough for a dozen tags."""
@@ -36,35 +28,20 @@ _WORD = re.compile(r"\w+")
 _CHUNK_NUMBER = re.compile(r"(.*#c)(\d{1,9})", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class TrimmedHits:
-    """Hits trimmed to a budget, and how many were dropped."""
-
-    hits: Sequence[Hit]
-    omitted: int
-    tokens: int
-    """Estimated cost, metadata included."""
-
-
-def get_default_tokens(limit: int) -> int:
-    """Return the default token budget for so many results."""
-    return min(max(DEFAULT_TOKENS, DEFAULT_TOKENS * limit // DEFAULT_HITS), MAX_DEFAULT_TOKENS)
-
-
 async def search_distinct(engine: PassageSearch, tenant: TenantId, search: Search) -> list[Hit]:
     """Search without duplicates; a query without a word finds nothing, although a vector search would."""
     if not _WORD.search(search.query):
         return []
     hits = await engine.search(tenant, replace(search, limit=search.limit + EXTRA_HITS))
-    return deduplicate(hits)[: search.limit]
+    return drop_duplicates(merge_adjacent(hits))[: search.limit]
 
 
-def deduplicate(hits: Sequence[Hit]) -> list[Hit]:
-    """Merge adjacent chunks of a section, and drop hits that repeat a better one."""
+def drop_duplicates(hits: Sequence[Hit]) -> list[Hit]:
+    """Drop hits that repeat a better one."""
     unique: list[Hit] = []
     # Only within a collection: another version of a manual may repeat the same text.
     seen: dict[str, list[set[str]]] = {}
-    for hit in _merge_adjacent(hits):
+    for hit in hits:
         sentences = _split_sentences(hit.text)
         length = sum(map(len, sentences))
         others = seen.setdefault(hit.document.collection, [])
@@ -86,7 +63,7 @@ def _is_duplicate(better: set[str], sentences: set[str], length: int) -> bool:
     return sum(map(len, better & sentences)) >= DUPLICATE_SHARE * length
 
 
-def _merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
+def merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
     """Merge consecutive chunks of a section into one hit, at the rank of the best."""
     merged: list[Hit] = []
     ends: dict[tuple[str, str, int], int] = {}
@@ -116,31 +93,6 @@ def _parse_chunk_number(chunk_id: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def trim_hits(hits: Sequence[Hit], max_tokens: int) -> TrimmedHits:
-    """Return as many hits as the budget allows, metadata included; the rest of it is shared among the texts."""
-    room = max_tokens * CHARACTERS_PER_TOKEN
-    frames = [measure_frame(hit) for hit in hits]
-    count = 0
-    for hit, frame in zip(hits, frames, strict=True):
-        least = frame + min(_count_bytes(hit.text), MIN_PASSAGE_BYTES)
-        if count and least > room:
-            break
-        room -= least
-        count += 1
-    trimmed = list(_trim_texts(hits[:count], max(room, 0)))
-    size = sum(frames[:count]) + sum(_count_bytes(hit.text) for hit in trimmed)
-    return TrimmedHits(trimmed, len(hits) - count, estimate_tokens(size))
-
-
-def _trim_texts(hits: Sequence[Hit], extra: int) -> Iterator[Hit]:
-    """Yield the hits with texts cut to the minimum plus an even share of the extra budget."""
-    for position, hit in enumerate(hits):
-        length = MIN_PASSAGE_BYTES + extra // (len(hits) - position)
-        text = make_excerpt(hit.text, length)
-        extra -= max(_count_bytes(text) - MIN_PASSAGE_BYTES, 0)
-        yield replace(hit, text=text)
-
-
 def make_excerpt(text: str, room: int) -> str:
     """Return the beginning of a text, about so many bytes long, cut at a natural boundary."""
     size = _count_bytes(text)
@@ -154,27 +106,19 @@ def _count_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def measure_frame(hit: Hit) -> int:
-    """Return the size of a hit without its text."""
-    return len(orjson.dumps([hit.chunk_id, hit.document.id, build_hit_metadata(hit)])) + FRAME_BYTES
-
-
-FRAME_BYTES = 60
-"""A hit's field names, score and punctuation."""
-
-
 def build_hit_metadata(hit: Hit) -> dict[str, Any]:
-    """Return origin, version and age of a hit; unknown fields are omitted."""
+    """Return place, version and age of a hit; fields that are unknown or repeat its id are omitted."""
     info = hit.document
+    has_path = len(hit.path) > 1
+    anchors = [anchor for anchor in hit.anchors if anchor]
     fields = {
-        "source": get_source(info),
+        "source": source if (source := get_source(info)) != info.id else None,
         "title": shorten(info.title, MAX_CHARACTERS),
-        "section": shorten(hit.path[-1], MAX_CHARACTERS) if hit.path else None,
-        "path": format_path(hit.path) if len(hit.path) > 1 else None,
+        "section": shorten(hit.path[-1], MAX_CHARACTERS) if hit.path and not has_path else None,
+        "path": format_path(hit.path) if has_path else None,
         "page": hit.page,
         "anchor": hit.anchor or None,
-        "anchors": above if len(above := [anchor for anchor in hit.anchors if anchor]) > 1 else None,
-        "collection_id": info.collection,
+        "anchors": anchors if len(anchors) > 1 else None,
         "version": info.version or None,
         "indexed_at": info.indexed_at.replace(tzinfo=None).isoformat(timespec="seconds") + "Z",
     }
@@ -198,7 +142,7 @@ def get_source(info: DocumentInfo) -> str:
     return info.source if info.source.startswith(("http://", "https://")) else info.id
 
 
-def format_provenance(info: DocumentInfo) -> str:
-    """Format id, version if there is one, and age of a document."""
+def format_provenance(info: DocumentInfo, id: str = "") -> str:
+    """Format id, version if there is one, and age of a document, or of one of its chunks by its id."""
     version = f", version {info.version}" if info.version else ""
-    return f"{info.id}{version}, indexed {info.indexed_at.date()}"
+    return f"{id or info.id}{version}, indexed {info.indexed_at.date()}"

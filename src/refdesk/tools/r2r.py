@@ -33,10 +33,11 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, ScopeResolver
-from refdesk.tools.hits import build_hit_metadata, get_default_tokens, make_excerpt, search_distinct, trim_hits
+from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
+from refdesk.tools.hits import build_hit_metadata, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import MaxTokens
+from refdesk.tools.passages import Passages, format_pending, search_passages
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.tools.registry import Registry, Tool
 from refdesk.validation import shorten
@@ -110,6 +111,8 @@ class SearchHit(_FrozenModel):
     text: str
     score: float
     metadata: dict[str, Any]
+    continues_at: str | None = None
+    """Chunk that continues the text."""
 
 
 class SearchResults(Result):
@@ -122,6 +125,8 @@ class SearchResults(Result):
     """The searched collections: ids, or `all`."""
     tokens: int
     omitted: int
+    confident: bool = True
+    """Whether the results probably contain an answer."""
     hint: str | None = None
 
     def readable(self) -> str:
@@ -318,7 +323,6 @@ class KnowledgeTools:
     async def search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
         scope = await self._scopes.resolve_search(call, arguments.collection_id)
         search = _build_search(arguments, scope)
-        tokens = arguments.max_tokens or get_default_tokens(arguments.limit)
         parameters = (
             scope,
             search.query,
@@ -329,11 +333,12 @@ class KnowledgeTools:
         )
 
         async def find() -> SearchResults:
-            hits = await search_distinct(self._engine, call.caller.tenant, search)
-            return _build_results(hits, scope, tokens)
+            passages = await search_passages(self._engine, call.caller.tenant, search, arguments.max_tokens)
+            pending = format_pending(self._engine.cached_collections(call.caller.tenant), scope.collections)
+            return _build_results(passages, scope, pending)
 
         answer = await self._answer_from_cache(
-            call, "r2r_search", (*parameters, tokens), self._seconds.search, find, SearchResults
+            call, "r2r_search", (*parameters, arguments.max_tokens), self._seconds.search, find, SearchResults
         )
         self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
@@ -471,33 +476,37 @@ def _freeze_filters(filters: dict[str, Any] | None) -> str | None:
     return None if filters is None else json.dumps(filters, sort_keys=True)
 
 
-def _build_results(hits: Sequence[Hit], scope: CollectionScope, max_tokens: int) -> SearchResults:
-    shown = trim_hits(hits, max_tokens)
+def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> SearchResults:
     results = [
         SearchHit(
-            chunk_id=hit.chunk_id,
-            document_id=hit.document.id,
-            text=hit.text,
-            score=round(hit.score, 4),
-            metadata=build_hit_metadata(hit),
+            chunk_id=grown.hit.chunk_id,
+            document_id=grown.hit.document.id,
+            text=grown.hit.text,
+            score=round(grown.hit.score, 4),
+            metadata=build_hit_metadata(grown.hit),
+            continues_at=grown.continues_at,
         )
-        for hit in shown.hits
+        for grown in passages.hits
     ]
     return SearchResults(
         results=results,
         count=len(results),
         collection_id=scope.label,
-        tokens=shown.tokens,
-        omitted=shown.omitted,
-        hint=_build_hint(scope, bool(results)),
+        tokens=passages.tokens,
+        omitted=passages.omitted,
+        confident=passages.is_confident,
+        hint=_build_hint(scope, passages, pending),
     )
 
 
-def _build_hint(scope: CollectionScope, has_results: bool) -> str | None:
-    """Return what to do next if there may be more results."""
+def _build_hint(scope: CollectionScope, passages: Passages, pending: str) -> str | None:
+    """Return what is probably missing, and what to do if there may be more results."""
+    notes = [pending, passages.format_doubts("your documents" if scope.label == ALL else scope.label)]
     if scope.is_default:
-        return 'Only the current project was searched; collection_id "all" searches everything.'
-    return None if has_results else "Nothing matches; use other words, fewer filters, or another collection."
+        notes.append('Only the current project was searched; collection_id "all" searches everything')
+    elif not passages.hits:
+        notes.append("Nothing matches; use other words, fewer filters, or another collection")
+    return ". ".join(note for note in notes if note) + "." if any(notes) else None
 
 
 def _format_hit(number: int, hit: SearchHit) -> str:
@@ -506,6 +515,8 @@ def _format_hit(number: int, hit: SearchHit) -> str:
     page = f", page {metadata['page']}" if "page" in metadata else ""
     version = f", version {metadata['version']}" if "version" in metadata else ""
     source = f"{hit.chunk_id}{page}{version}, indexed {metadata['indexed_at'][:10]}, score {hit.score}"
+    if hit.continues_at is not None:
+        source += f"; continues at {hit.continues_at}"
     return f"### {number}. {heading}\n{hit.text}\nSource: {source}"
 
 

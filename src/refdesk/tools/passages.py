@@ -1,0 +1,299 @@
+"""Passages: search hits grown to whole answers within a token budget (small-to-big retrieval).
+
+Chunks are small, so that a search finds the exact place. What answers a question is often more: the rest of the
+definition, the caveat in the next paragraph, the table below its lead-in. The best hits are extended by the chunks
+around them before weaker hits get any room, and hits that touch are merged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
+from itertools import chain
+
+from refdesk.calls import TenantId
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
+from refdesk.engines import analyzer
+from refdesk.engines.base import CollectionInfo, Engine, Hit, Passage, Search
+from refdesk.tools.hits import drop_duplicates, make_excerpt
+from refdesk.tools.links import rewrite_links
+from refdesk.validation import nearest_name
+
+SEARCH_TOKENS = 1000
+"""Default budget of a search: a few whole passages."""
+
+USUAL_HITS, MAX_SEARCH_TOKENS = 10, 4800
+"""Results up to which that suffices. For more, the budget grows in proportion, but stays below 20 kB."""
+
+CONTEXT_CHUNKS = 4
+"""Chunks requested around each hit, and with them the most that it grows in either direction."""
+
+EXTRA_HITS, MIN_HITS = 5, 15
+"""Hits requested beyond the limit, to replace duplicates, and requested in any case."""
+
+MIN_VALUE = 0.33
+"""Value, relative to the best hit, below which a chunk isn't shown unless a caller asks for a larger budget."""
+
+NEXT_SAME, NEXT_CHILD, NEXT_OTHER = 0.9, 0.7, 0.45
+"""Value of the following chunk relative to the one before it: in the same section, in a subsection, in another."""
+
+PREVIOUS_SAME, PREVIOUS_PARENT, PREVIOUS_OTHER = 0.75, 0.55, 0.3
+"""Value of the preceding chunk: in the same section, in the section above, in another."""
+
+COVERAGE_WEIGHT = 0.5
+"""How much the share of query terms in a neighbouring chunk changes its value."""
+
+SCORE_POWER = 2.5
+"""Exponent of the scores. Scores of neighbouring ranks are close, but the best hit is worth much more than the next."""
+
+MAX_PASSAGE_CHARACTERS = 2000
+"""Length up to which a hit grows: half of the default budget, so that one hit never takes all of it."""
+
+MIN_ROOM = 160
+"""Characters below which nothing useful fits."""
+
+FRAME_CHARACTERS = 60
+"""Characters of a shown passage besides its headings, its id and its text."""
+
+TWIN_SHARE = 0.5
+"""Share of a passage's three-word sequences that the other form of its page must have for it to be a duplicate."""
+
+_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"--[a-z][\w-]+|[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w+")
+_PLAIN_WORD = re.compile(r"[^\W_]+")
+_CHUNK_NUMBER = re.compile(r".*#c(\d{1,9})", re.DOTALL)
+
+_Place = tuple[str, int]
+"""Document id and number of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrownHit:
+    """A hit whose text includes neighbouring chunks."""
+
+    hit: Hit
+    continues_at: str | None = None
+    """Id of the next chunk, if it belongs to the same section."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """Passages within a budget, best first."""
+
+    hits: Sequence[GrownHit] = ()
+    omitted: int = 0
+    """Number of hits that were left out."""
+    tokens: int = 0
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Identifiers of the query that occur nowhere, each with the most similar one in the hits or an empty string."""
+    is_confident: bool = True
+    """Whether the passages probably contain an answer."""
+
+    def format_doubts(self, scope: str) -> str:
+        """Return a sentence on what is probably not in the documents, or an empty string."""
+        if self.absent:
+            nearest = ", ".join(f"`{name}`" for name in self.absent.values() if name)
+            names = ", ".join(f"`{name}`" for name in self.absent)
+            verb = "does" if len(self.absent) == 1 else "do"
+            return f"{names} {verb} not occur in {scope}" + (f"; nearest: {nearest}" if nearest else "")
+        return "" if self.is_confident else f"Low confidence: {scope} may not answer this"
+
+
+async def search_passages(engine: Engine, tenant: TenantId, search: Search, max_tokens: int | None) -> Passages:
+    """Search for passages. A query without a word finds nothing, although a semantic search would.
+
+    Without `max_tokens`, hits that are much weaker than the best one are left out.
+    """
+    if not _WORD.search(search.query):
+        return Passages()
+    wider = replace(search, limit=max(search.limit + EXTRA_HITS, MIN_HITS), context=CONTEXT_CHUNKS)
+    found = drop_twins(drop_duplicates(await engine.search(tenant, wider)))
+    if not found:
+        return Passages()
+    min_value = 0.0
+    if max_tokens is None:
+        max_tokens = min(SEARCH_TOKENS * max(search.limit, USUAL_HITS) // USUAL_HITS, MAX_SEARCH_TOKENS)
+        min_value = MIN_VALUE
+    absent = await engine.find_absent(tenant, search.query, search.collections)
+    is_confident = not absent and found[0].score >= engine.traits.min_confidence
+    names = {name for hit in found for name in _NAME.findall(hit.text)} if absent else set[str]()
+    return replace(
+        grow_passages(search.query, found, search.limit, max_tokens, min_value),
+        absent={name: nearest_name(name, sorted(names)) or "" for name in absent},
+        is_confident=is_confident,
+    )
+
+
+def format_pending(collections: Sequence[CollectionInfo], searched: Sequence[str]) -> str:
+    """Return a sentence on documents that are still being indexed, or an empty string. No names means all."""
+    counts = [info for info in collections if info.pending and (not searched or info.id in searched)]
+    return ", ".join(
+        f"{info.pending} of {info.documents} documents of {info.id} are still being indexed" for info in counts
+    )
+
+
+def drop_twins(hits: Sequence[Hit]) -> list[Hit]:
+    """Drop hits whose text a better hit has from another form of the same page (`git-stash.txt`, `git-stash.html`)."""
+    kept: list[Hit] = []
+    shingles: dict[int, set[tuple[str, ...]]] = {}
+    for hit in hits:
+        name, is_twin = _get_page_name(hit), False
+        for index, better in enumerate(kept):
+            if better.document.id == hit.document.id or _get_page_name(better) != name:
+                continue
+            if index not in shingles:
+                shingles[index] = _build_shingles(" ".join(chunk.text for chunk in better.context) or better.text)
+            own = _build_shingles(hit.text)
+            is_twin = is_twin or len(own & shingles[index]) > TWIN_SHARE * len(own)
+        if not is_twin:
+            kept.append(hit)
+    return kept
+
+
+def _get_page_name(hit: Hit) -> tuple[str, str]:
+    return hit.document.collection, hit.document.id.rpartition("/")[2].partition(".")[0]
+
+
+def _build_shingles(text: str) -> set[tuple[str, ...]]:
+    words = _PLAIN_WORD.findall(text.casefold())
+    return set(zip(words, words[1:], words[2:], strict=False))
+
+
+def grow_passages(query: str, hits: Sequence[Hit], limit: int, max_tokens: int, min_value: float = 0.0) -> Passages:
+    """Return up to `limit` passages of the hits with as many neighbouring chunks as the budget allows.
+
+    If none fits, the first one is cut.
+    Chunks below `min_value`, relative to the best hit, are left out even if there is room.
+    """
+    room = max_tokens * CHARACTERS_PER_TOKEN
+    selection = _Selection(query, hits, limit, room, min_value)
+    grown = selection.merge()
+    if len(grown) == 1:
+        hit = grown[0].hit
+        text = make_excerpt(hit.text, max(room - measure_frame(hit), MIN_ROOM))
+        grown = [replace(grown[0], hit=replace(hit, text=text))]
+    omitted = sum(_get_place(hit) not in selection.shown for hit in hits[:limit])
+    size = sum(len(one.hit.text) + measure_frame(one.hit) for one in grown)
+    return Passages(grown, omitted, estimate_tokens(size))
+
+
+def measure_frame(hit: Hit | Passage) -> int:
+    """Return the characters that are shown of a passage besides its text."""
+    return sum(map(len, hit.path)) + 3 * len(hit.path) + len(hit.chunk_id) + FRAME_CHARACTERS
+
+
+class _Selection:
+    """Greedy selection of chunks: the most valuable one that fits comes next."""
+
+    def __init__(self, query: str, hits: Sequence[Hit], limit: int, room: int, min_value: float) -> None:
+        self._hits = hits
+        self._limit = limit
+        self._min_value = min_value
+        self._terms = {term: 1.0 for term in analyzer.weigh_query_terms(query) if not analyzer.is_stop_word(term)}
+        self._chunks: dict[_Place, Passage] = {}
+        for hit in hits:
+            own = Passage(hit.chunk_id, hit.section, hit.path, hit.page, hit.text)
+            for chunk in (*hit.context, own):
+                self._chunks[hit.document.id, parse_chunk_number(chunk.chunk_id)] = chunk
+        self._room = room
+        self._grown: Counter[int] = Counter()
+        self._passages = 0
+        self.shown: dict[_Place, int] = {}
+        """Selected chunks with the rank of the hit they belong to."""
+        self._select()
+
+    def _select(self) -> None:
+        scores = [hit.base_score or hit.score for hit in self._hits]
+        best = max(scores, default=0.0) or 1.0
+        heap = [
+            (-((score / best) ** SCORE_POWER), rank, _get_place(hit), 0)
+            for rank, (hit, score) in enumerate(zip(self._hits, scores, strict=True))
+        ]
+        heapify(heap)
+        while heap:
+            negative, rank, place, direction = heappop(heap)
+            value = -negative
+            if value < self._min_value or self._room < MIN_ROOM:
+                return
+            if place not in self.shown and not self._add(place, rank):
+                continue
+            for step in (1, -1) if direction == 0 else (direction,):
+                neighbour = place[0], place[1] + step
+                if neighbour in self._chunks and neighbour not in self.shown:
+                    factor = self._compare(self._chunks[place], self._chunks[neighbour], step)
+                    heappush(heap, (-value * factor, rank, neighbour, step))
+
+    def _add(self, place: _Place, rank: int) -> bool:
+        """Select a chunk if it fits. The first one always does. Links that an agent can't open are dropped."""
+        document, number = place
+        chunk = self._chunks[place]
+        chunk = replace(chunk, text=rewrite_links(chunk.text, document, ()))
+        is_adjacent = (document, number - 1) in self.shown or (document, number + 1) in self.shown
+        if not is_adjacent and self._passages >= self._limit:
+            return False
+        size = len(chunk.text) + (2 if is_adjacent else measure_frame(chunk))
+        if self.shown and (size > self._room or self._grown[rank] + size > MAX_PASSAGE_CHARACTERS):
+            return False
+        self._passages += not is_adjacent
+        self._grown[rank] += size
+        self._chunks[place] = chunk
+        self.shown[place] = rank
+        self._room -= size
+        return True
+
+    def _compare(self, chunk: Passage, neighbour: Passage, step: int) -> float:
+        """Return the value of a neighbouring chunk relative to a chunk."""
+        if neighbour.section == chunk.section:
+            factor = NEXT_SAME if step > 0 else PREVIOUS_SAME
+        elif step > 0:
+            factor = NEXT_CHILD if neighbour.path[: len(chunk.path)] == chunk.path else NEXT_OTHER
+        else:
+            factor = PREVIOUS_PARENT if chunk.path[: len(neighbour.path)] == neighbour.path else PREVIOUS_OTHER
+        if not self._terms:
+            return factor
+        found = analyzer.match_terms("\n".join((*neighbour.path[-1:], neighbour.text)), self._terms)
+        return factor * (1 + COVERAGE_WEIGHT * (len(found) / len(self._terms) - 0.5))
+
+    def merge(self) -> list[GrownHit]:
+        """Return the selected chunks as hits, one for each run of consecutive chunks."""
+        runs: list[list[_Place]] = []
+        for document, number in sorted(self.shown):
+            if runs and runs[-1][-1] == (document, number - 1):
+                runs[-1].append((document, number))
+            else:
+                runs.append([(document, number)])
+        ranked = sorted((min(self.shown[place] for place in run), run) for run in runs)
+        return [self._build(self._hits[rank], run) for rank, run in ranked]
+
+    def _build(self, hit: Hit, run: Sequence[_Place]) -> GrownHit:
+        chunks = [self._chunks[place] for place in run]
+        following = self._chunks.get((run[-1][0], run[-1][1] + 1))
+        has_more = following is not None and following.section == chunks[-1].section
+        text = "\n\n".join(_join_texts(chunks))
+        others = (other.anchors for other in self._hits if _get_place(other) in run)
+        anchors = tuple(dict.fromkeys((*hit.anchors, *chain.from_iterable(others))))
+        grown = replace(hit, path=chunks[0].path, text=text, anchors=anchors, context=())
+        return GrownHit(grown, following.chunk_id if following is not None and has_more else None)
+
+
+def _join_texts(chunks: Sequence[Passage]) -> Iterator[str]:
+    """Yield the texts, with a heading where a section begins within the passage."""
+    above = chunks[0].path
+    for chunk in chunks:
+        if chunk.path != above and chunk.path:
+            yield f"#### {chunk.path[-1]}"
+        above = chunk.path
+        yield chunk.text
+
+
+def _get_place(hit: Hit) -> _Place:
+    return hit.document.id, parse_chunk_number(hit.chunk_id)
+
+
+def parse_chunk_number(chunk_id: str) -> int:
+    """Return the position of a chunk from its id."""
+    match = _CHUNK_NUMBER.fullmatch(chunk_id)
+    return int(match[1]) if match else 0

@@ -1,0 +1,94 @@
+"""Hits are grown to what answers a question: whole passages, once each, within the budget."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refdesk.engines.base import DocumentInfo, Hit, Passage
+from refdesk.tools.passages import MAX_PASSAGE_CHARACTERS, drop_twins, grow_passages, measure_frame
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+WORDS = "A slot keeps the files that a standby still needs until it has received them or the slot is dropped "
+
+
+def page(*sections: str, document: str = "pg/slots.html", text: str = WORDS) -> list[Passage]:
+    """Chunks of a page, given the section of each."""
+    return [
+        Passage(f"{document}#c{number}", section, ("Slots", section), None, f"{number} {text}")
+        for number, section in enumerate(sections, 1)
+    ]
+
+
+def hit(chunks: list[Passage], number: int, score: float) -> Hit:
+    """The chunk with this number as a hit, with all others around it."""
+    own = chunks[number - 1]
+    document = own.chunk_id.partition("#")[0]
+    info = DocumentInfo(document, document.partition("/")[0], "Slots", "15", AT)
+    return Hit(info, own.chunk_id, own.section, own.path, None, own.text, score, context=chunks)
+
+
+def numbers(text: str) -> list[int]:
+    return [int(line.split()[0]) for line in text.split("\n\n") if line[0].isdigit()]
+
+
+def test_the_rest_of_the_section_comes_before_a_weaker_hit() -> None:
+    first, other = page("limits", "limits", "limits"), page("names", document="pg/names.html")
+    room = 4 * (len(WORDS) + 110)
+    found = grow_passages("slot", [hit(first, 1, 0.9), hit(other, 1, 0.3)], 5, room // 4, 0.0)
+    assert numbers(found.hits[0].hit.text) == [1, 2, 3]
+    assert found.hits[0].continues_at is None
+
+
+def test_hits_that_touch_become_one_passage_in_reading_order() -> None:
+    chunks = page("limits", "limits")
+    found = grow_passages("slot", [hit(chunks, 2, 0.9), hit(chunks, 1, 0.8)], 5, 1000)
+    assert [numbers(grown.hit.text) for grown in found.hits] == [[1, 2]]
+    assert found.omitted == 0
+
+
+def test_a_section_that_begins_within_a_passage_has_its_heading() -> None:
+    chunks = page("limits", "names")
+    found = grow_passages("slot", [hit(chunks, 1, 0.9), hit(chunks, 2, 0.9)], 5, 1000)
+    (grown,) = found.hits
+    assert grown.hit.path == ("Slots", "limits")
+    assert "\n\n#### names\n\n2 A slot" in grown.hit.text
+
+
+def test_a_passage_that_goes_on_names_the_chunk_that_continues_it() -> None:
+    chunks = page(*["limits"] * 9, text=WORDS * 5)
+    found = grow_passages("slot", [hit(chunks, 2, 0.9)], 5, 2000)
+    (grown,) = found.hits
+    shown = numbers(grown.hit.text)
+    assert grown.continues_at == f"pg/slots.html#c{shown[-1] + 1}"
+    assert len(grown.hit.text) <= MAX_PASSAGE_CHARACTERS
+
+
+def test_neighbours_of_other_sections_are_left_out_where_hits_suffice() -> None:
+    chunks = page("names", "limits", "types")
+    found = grow_passages("slot", [hit(chunks, 2, 0.9)], 5, 1000, 0.6)
+    assert [numbers(grown.hit.text) for grown in found.hits] == [[2]]
+
+
+def test_the_number_of_passages_is_limited() -> None:
+    hits = [hit(page("s", document=f"pg/{name}.html", text=f"{WORDS}{name}"), 1, 0.9) for name in "abcdefgh"]
+    assert len(grow_passages("slot", hits, 3, 5000).hits) == 3
+
+
+def test_another_form_of_the_same_page_is_dropped() -> None:
+    html, text = page("a", "b", document="git/stash.html"), page("a", document="git/stash.txt", text=f"`{WORDS}`")
+    mirror = page("a", document="git/other.txt")
+    hits = [hit(html, 2, 0.9), hit(text, 1, 0.8), hit(mirror, 1, 0.7)]
+    assert [one.document.id for one in drop_twins(hits)] == ["git/stash.html", "git/other.txt"]
+
+
+@given(st.lists(st.text(min_size=1, max_size=3000), min_size=1, max_size=20), st.integers(100, 5000))
+def test_what_is_shown_keeps_to_the_budget(texts: list[str], max_tokens: int) -> None:
+    hits = [hit(page("s", document=f"pg/{number}.md", text=text), 1, 0.5) for number, text in enumerate(texts)]
+    found = grow_passages("slot", hits, 10, max_tokens)
+    size = sum(len(grown.hit.text) + measure_frame(grown.hit) for grown in found.hits)
+    assert size <= max(max_tokens * 4, measure_frame(hits[0]) + 200) + 20
+    assert found.hits
+    assert len(found.hits) + found.omitted >= min(len(hits), 10)
