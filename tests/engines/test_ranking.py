@@ -100,6 +100,13 @@ def test_the_passage_whose_heading_is_the_identifier_asked_for_comes_first() -> 
     assert rank_keys("timeout of a sender", mention, definition)[0] == 1
 
 
+def test_a_passage_with_the_identifier_as_a_term_defines_it() -> None:
+    mention = candidate(1, 0.9, text="Set `wal_sender_timeout` on the primary.")
+    for term in ("**`wal_sender_timeout` (`integer`)**", "`wal_sender_timeout`"):
+        definition = candidate(2, 0.8, text=f"**other**\n\nAnother one.\n\n{term}\n\nEnds idle connections.")
+        assert rank_keys("wal_sender_timeout", mention, definition)[0] == 2
+
+
 def test_the_score_without_the_discount_for_its_document_is_kept() -> None:
     first, second = rank("word", [candidate(1, 0.9, document=7), candidate(2, 0.9, document=7)], 2)
     assert first.base_score == first.score

@@ -7,9 +7,11 @@ neighbouring values are below what such test sets can resolve.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from math import exp
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 
 NAME_WEIGHT = 0.3
-"""Bonus for a passage whose innermost heading names all identifiers of the query: it defines them."""
+"""Bonus for a passage that defines all identifiers of the query."""
 
 SUPPORT_WEIGHT = 0.2
 """Bonus for a passage whose document has other sections that score as well: a page about the topic beats one that
@@ -76,6 +78,12 @@ MIN_CONFIDENCE = 0.5
 
 HEADING_CACHE_SIZE = 16_384
 """Headings whose terms are cached: most are shared by many passages."""
+
+MAX_NAME_QUERY = 6
+"""Terms of a query that is hardly more than an identifier, which itself counts with its parts."""
+
+_TERM_LINE = re.compile(r"^(?:\*\*(.+)\*\*|`([^`\n(]+)[^`\n]*`)$", re.MULTILINE)
+"""Term of a definition list in Markdown: a line in bold or code, of which arguments don't count."""
 
 
 class ChunkCandidate(NamedTuple):
@@ -168,10 +176,18 @@ class _QueryTerms:
         return sum([self.weights[word] for word in found]) / self._total if found else 0.0
 
     def compute_name_share(self, candidate: ChunkCandidate) -> float:
-        """Return the share of the query's identifiers that the innermost heading names."""
-        if not self._names or not candidate.path:
+        """Return the square root of the share of the query's identifiers that a passage defines.
+
+        It defines what its innermost heading names and, for queries that are hardly more than an identifier, the terms
+        on lines of their own. In a longer query, such as an error message, the identifier is rarely what it is about.
+        """
+        if not self._names:
             return 0.0
-        return float((len(self._names & _extract_heading_terms(candidate.path[-1])) / len(self._names)) ** 0.5)
+        terms = _TERM_LINE.findall(candidate.text) if len(self.weights) <= MAX_NAME_QUERY else ()
+        defined = set[str]()
+        for term in (*candidate.path[-1:], *chain.from_iterable(terms)):
+            defined |= self._names & _extract_heading_terms(term)
+        return float((len(defined) / len(self._names)) ** 0.5)
 
     def find_in_headings(self, candidate: ChunkCandidate) -> set[str]:
         """Return the terms found in the headings of a passage."""
