@@ -11,7 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -85,8 +85,11 @@ class KeyFile:
         self.path = path
 
     def read_version(self) -> FileStamp:
-        """Return the current version of the file."""
-        return read_stamp(self.path)
+        """Return the current version of the file. Raises OSError if the data folder can't be used."""
+        if (stamp := read_stamp(self.path)) is None:
+            with suppress(FileNotFoundError):
+                self.path.stat()
+        return stamp
 
     def read(self) -> tuple[StoredKey, ...]:
         """Return all keys. Raises ConfigError if the file can't be read or parsed."""
