@@ -97,7 +97,13 @@ def test_the_passage_whose_heading_is_the_identifier_asked_for_comes_first() -> 
     mention = candidate(1, 0.9, path=("Replication", "wal_receiver_timeout"))
     definition = candidate(2, 0.8, path=("Replication", "wal_sender_timeout"))
     assert rank_keys("wal_sender_timeout", mention, definition)[0] == 2
-    assert rank_keys("timeout of a sender", mention, definition)[0] == 1
+    assert rank_keys("how long replication waits", mention, definition)[0] == 1
+
+
+def test_the_innermost_heading_says_most_about_a_passage() -> None:
+    other = candidate(1, 0.65, title="Require API keys", path=("Require API keys", "Optional keys"))
+    asked_for = candidate(2, 0.6, title="Require API keys", path=("Require API keys", "Require one API key"))
+    assert rank_keys("How do I require an API key?", other, asked_for)[0] == 2
 
 
 def test_a_passage_with_the_identifier_as_a_term_defines_it() -> None:

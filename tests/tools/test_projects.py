@@ -107,7 +107,7 @@ async def test_a_search_stays_in_the_project_that_its_user_brought_documents_int
         await call(desk, bob, SILENT, "r2r_search", query="zebras"),
         await call(desk, replace(ANONYMOUS, tenant=ann.tenant), SILENT, "r2r_search", query="zebras"),
     ):
-        found = {hit["metadata"]["collection_id"] for hit in everything["results"]}
+        found = {hit["document_id"].partition("/")[0] for hit in everything["results"]}
         assert {"claude-code-savanna", "default"} <= found
 
 

@@ -29,6 +29,9 @@ claims."""
 HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 
+INNER_HEADING_WEIGHT = 0.2
+"""The same for the innermost heading alone, which says most about the passage."""
+
 NAME_WEIGHT = 0.3
 """Bonus for a passage that defines all identifiers of the query."""
 
@@ -212,6 +215,9 @@ def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandid
     best = _collect_best_sections(candidates)
     for one in candidates:
         score = one.fused + HEADING_WEIGHT * query_terms.compute_coverage(query_terms.find_in_headings(one))
+        if one.path:
+            inner = query_terms.weights.keys() & _extract_heading_terms(one.path[-1])
+            score += INNER_HEADING_WEIGHT * query_terms.compute_coverage(inner)
         score += NAME_WEIGHT * query_terms.compute_name_share(one)
         if one.document in best:
             score += SUPPORT_WEIGHT * _compute_support(one.section, best[one.document])

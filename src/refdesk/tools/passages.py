@@ -40,8 +40,8 @@ MIN_VALUE = 0.33
 NEXT_SAME, NEXT_CHILD, NEXT_OTHER = 0.9, 0.7, 0.45
 """Value of the following chunk relative to the one before it: in the same section, in a subsection, in another."""
 
-PREVIOUS_SAME, PREVIOUS_PARENT, PREVIOUS_OTHER = 0.75, 0.55, 0.3
-"""Value of the preceding chunk: in the same section, in the section above, in another."""
+PREVIOUS_SAME, PREVIOUS_OTHER = 0.75, 0.2
+"""Value of the preceding chunk: in the same section, in another."""
 
 COVERAGE_WEIGHT = 0.5
 """How much the share of query terms in a neighbouring chunk changes its value."""
@@ -251,7 +251,7 @@ class _Selection:
         elif step > 0:
             factor = NEXT_CHILD if neighbour.path[: len(chunk.path)] == chunk.path else NEXT_OTHER
         else:
-            factor = PREVIOUS_PARENT if chunk.path[: len(neighbour.path)] == neighbour.path else PREVIOUS_OTHER
+            factor = PREVIOUS_OTHER
         if not self._terms:
             return factor
         found = analyzer.match_terms("\n".join((*neighbour.path[-1:], neighbour.text)), self._terms)

@@ -195,7 +195,7 @@ def test_nothing_found_says_what_to_try(page: Page, desk: DeskProcess) -> None:
 
 
 def test_arrows_and_letters_go_through_the_results_and_enter_opens_one(page: Page, desk: DeskProcess) -> None:
-    search(page, desk, "release keys")
+    search(page, desk, "How do I require an API key?")
     links = page.locator("[data-result]")
     page.keyboard.press("ArrowDown")
     expect(links.nth(0)).to_be_focused()
