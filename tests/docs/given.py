@@ -22,7 +22,7 @@ HANDBOOK = {
 }
 
 SUBSTITUTES = {
-    "doc-mtfntf7sw7lexzzv7gcu3y6ahv": "doc-zw7uqmqmf5ws5tqe5v6ypkrep5",
+    "doc-mtfntf7sw7lexzzv7gcu3y6ahv": "doc-3usxzr72iqnhfnsnxyfrepnlsx",
     "3-2-5-retiring": "1-1-before-dusk",
     "c166": "c3",
     '"query": "orphan"': '"query": "dusk"',

@@ -57,6 +57,16 @@ def test_a_section_that_begins_within_a_passage_has_its_heading() -> None:
     assert "\n\n#### names\n\n2 A slot" in grown.hit.text
 
 
+def test_a_passage_never_begins_in_another_section_than_its_hit() -> None:
+    chunks = page("overview", "limits", "limits")
+    found = grow_passages("slot", [hit(chunks, 2, 0.9), hit(chunks, 1, 0.8)], 5, 1000)
+    assert [(grown.hit.path[-1], numbers(grown.hit.text)) for grown in found.hits] == [
+        ("limits", [2, 3]),
+        ("overview", [1]),
+    ]
+    assert len(grow_passages("slot", [hit(chunks, 2, 0.9), hit(chunks, 1, 0.8)], 1, 1000).hits) == 1
+
+
 def test_a_passage_that_goes_on_names_the_chunk_that_continues_it() -> None:
     chunks = page(*["limits"] * 9, text=WORDS * 5)
     found = grow_passages("slot", [hit(chunks, 2, 0.9)], 5, 2000)

@@ -40,8 +40,8 @@ MIN_VALUE = 0.33
 NEXT_SAME, NEXT_CHILD, NEXT_OTHER = 0.9, 0.7, 0.45
 """Value of the following chunk relative to the one before it: in the same section, in a subsection, in another."""
 
-PREVIOUS_SAME, PREVIOUS_OTHER = 0.75, 0.2
-"""Value of the preceding chunk: in the same section, in another."""
+PREVIOUS_SAME = 0.75
+"""Value of the preceding chunk in the same section. A passage never begins in another one than its hit."""
 
 COVERAGE_WEIGHT = 0.5
 """How much the share of query terms in a neighbouring chunk changes its value."""
@@ -224,7 +224,8 @@ class _Selection:
                 neighbour = place[0], place[1] + step
                 if neighbour in self._chunks and neighbour not in self.shown:
                     factor = self._compare(self._chunks[place], self._chunks[neighbour], step)
-                    heappush(heap, (-value * factor, rank, neighbour, step))
+                    if factor:
+                        heappush(heap, (-value * factor, rank, neighbour, step))
 
     def _add(self, place: _Place, rank: int) -> bool:
         """Select a chunk if it fits. The first one always does. Links that an agent can't open are dropped."""
@@ -251,7 +252,7 @@ class _Selection:
         elif step > 0:
             factor = NEXT_CHILD if neighbour.path[: len(chunk.path)] == chunk.path else NEXT_OTHER
         else:
-            factor = PREVIOUS_OTHER
+            return 0.0
         if not self._terms:
             return factor
         found = analyzer.match_terms("\n".join((*neighbour.path[-1:], neighbour.text)), self._terms)
@@ -260,13 +261,20 @@ class _Selection:
     def merge(self) -> list[GrownHit]:
         """Return the selected chunks as hits, one for each run of consecutive chunks."""
         runs: list[list[_Place]] = []
-        for document, number in sorted(self.shown):
-            if runs and runs[-1][-1] == (document, number - 1):
-                runs[-1].append((document, number))
+        for place in sorted(self.shown):
+            if runs and self._continues(runs[-1][-1], place):
+                runs[-1].append(place)
             else:
-                runs.append([(document, number)])
+                runs.append([place])
         ranked = sorted((min(self.shown[place] for place in run), run) for run in runs)
-        return [self._build(self._hits[rank], run) for rank, run in ranked]
+        return [self._build(self._hits[rank], run) for rank, run in ranked[: self._limit]]
+
+    def _continues(self, before: _Place, place: _Place) -> bool:
+        """Whether a chunk continues the one before it. A better hit in another section begins a passage of its own."""
+        if before != (place[0], place[1] - 1):
+            return False
+        is_same = self._chunks[before].section == self._chunks[place].section
+        return is_same or self.shown[before] <= self.shown[place]
 
     def _build(self, hit: Hit, run: Sequence[_Place]) -> GrownHit:
         chunks = [self._chunks[place] for place in run]
