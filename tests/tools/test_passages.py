@@ -7,8 +7,14 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.base import DocumentInfo, Hit, Passage
-from refdesk.tools.passages import MAX_PASSAGE_CHARACTERS, drop_twins, grow_passages, measure_frame
+from refdesk.engines.base import CollectionInfo, DocumentInfo, Hit, Passage
+from refdesk.tools.passages import (
+    MAX_PASSAGE_CHARACTERS,
+    drop_twins,
+    format_pending,
+    grow_passages,
+    measure_frame,
+)
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 WORDS = "A slot keeps the files that a standby still needs until it has received them or the slot is dropped "
@@ -92,6 +98,12 @@ def test_another_form_of_the_same_page_is_dropped() -> None:
     mirror = page("a", document="git/other.txt")
     hits = [hit(html, 2, 0.9), hit(text, 1, 0.8), hit(mirror, 1, 0.7)]
     assert [one.document.id for one in drop_twins(hits)] == ["git/stash.html", "git/other.txt"]
+
+
+def test_documents_that_are_still_being_indexed_are_told_of_the_sets_searched() -> None:
+    sets = [CollectionInfo(name, name, "", 196, AT, AT, pending=count) for name, count in (("pg", 115), ("git", 0))]
+    assert format_pending(sets, ()) == "115 of 196 documents of pg are still being indexed"
+    assert format_pending(sets, ("git",)) == ""
 
 
 @given(st.lists(st.text(min_size=1, max_size=3000), min_size=1, max_size=20), st.integers(100, 5000))

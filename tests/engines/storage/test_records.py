@@ -66,6 +66,8 @@ def test_every_stage_under_way_is_counted_as_its_status(database: records.Databa
         database.execute("UPDATE documents SET stage = ? WHERE key = ?", (stage, key))
     assert records.count_pending(database) == {"pending": 1, "converting": 3, "embedding": 2}
     assert records.has_pending(database)
+    [animals] = records.list_collections(database, shared=False)
+    assert (animals.pending, animals.documents) == (4, 8)
 
 
 def test_where_everything_is_in_nothing_waits(database: records.Database) -> None:
