@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.base import Search
-from refdesk.engines.embedded.search import PreparedSearch
-from refdesk.engines.ranking import (
-    LEXICAL_WEIGHT,
-    PLAIN_LEXICAL_WEIGHT,
-    ChunkCandidate,
-    fuse,
-    rank,
-    select_top,
-)
+from refdesk.engines.ranking import ChunkCandidate, fuse, rank, select_top
 
 SCORE = st.floats(-1, 40) | st.just(float("nan"))
 
@@ -202,15 +193,3 @@ def test_the_score_tells_an_answer_from_the_best_of_nothing() -> None:
 def test_without_vectors_the_score_is_the_share_of_the_words_that_were_found() -> None:
     found = rank("promote zebra", [candidate(1, 1.0, text="how to promote it", similarity=None)], 1)
     assert found[0].score == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("query", "wanted", "weight"),
-    [
-        ("wal_sender_timeout default", None, LEXICAL_WEIGHT),
-        ("how long does a sender wait", None, PLAIN_LEXICAL_WEIGHT),
-        ("how long does a sender wait", 0.9, pytest.approx(0.1)),
-    ],
-)
-def test_words_count_more_in_a_query_with_an_identifier(query: str, wanted: float | None, weight: float) -> None:
-    assert PreparedSearch(Search(query, semantic_weight=wanted), None).lexical_weight == weight

@@ -26,9 +26,6 @@ LEXICAL_WEIGHT = 0.5
 """Weight of the lexical score; the semantic score has the rest. A higher value helps titles and hurts paraphrased
 claims."""
 
-PLAIN_LEXICAL_WEIGHT = 0.35
-"""The same for a query without identifiers, which more often has other words than its answer."""
-
 HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 

@@ -59,10 +59,8 @@ class PreparedSearch:
     @property
     def lexical_weight(self) -> float:
         """Weight of the lexical score."""
-        if (given := self.search.semantic_weight) is not None:
-            return 1 - given
-        has_names = analyzer.find_name_terms(self.search.query)
-        return ranking.LEXICAL_WEIGHT if has_names else ranking.PLAIN_LEXICAL_WEIGHT
+        given = self.search.semantic_weight
+        return ranking.LEXICAL_WEIGHT if given is None else 1 - given
 
 
 class HybridSearcher:
