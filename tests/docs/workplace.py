@@ -214,7 +214,8 @@ class Workplace:
         )
         try:
             self.port = await self._ready(process)
-            await eventually(lambda: self._has_manual(settings.get("MCP_API_KEY", "")))
+            # On a new machine, the first page waits until the whole manual is embedded: half a minute on an idle one.
+            await eventually(lambda: self._has_manual(settings.get("MCP_API_KEY", "")), SECONDS)
             yield
         finally:
             if process.returncode is None:
