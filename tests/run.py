@@ -52,7 +52,7 @@ Folders that no group names are the group `rest`.
 QUICK = "not slow and not node and not r2r and not browser"
 """Marker expression of the quick run: no process trees, browsers, Node.js or R2R."""
 
-QUICK_FIRST = ("documents", "downstream", "engines", "resilience", "cache")
+QUICK_FIRST = ("documents", "downstream", "engines", "resilience", "cache", "ingest", "telemetry")
 """Folders of the first half of the quick run; the second half runs the others beside it."""
 
 NOT_QUICK = (
