@@ -24,16 +24,21 @@ SHOWN_METADATA_BYTES = 400
 DUPLICATE_SHARE = 0.85
 """Share of a passage, by length, that a better one must repeat for it to be a duplicate."""
 
-_WORD = re.compile(r"\w+")
-_CHUNK_NUMBER = re.compile(r"(.*#c)(\d{1,9})", re.DOTALL)
+_WORD = re.compile(r"\w")
+_CHUNK_NUMBER = re.compile(r".*#c(\d{1,9})", re.DOTALL)
 
 
 async def search_distinct(engine: PassageSearch, tenant: TenantId, search: Search) -> list[Hit]:
     """Search without duplicates; a query without a word finds nothing, although a vector search would."""
-    if not _WORD.search(search.query):
+    if not has_word(search.query):
         return []
     hits = await engine.search(tenant, replace(search, limit=search.limit + EXTRA_HITS))
     return drop_duplicates(merge_adjacent(hits))[: search.limit]
+
+
+def has_word(query: str) -> bool:
+    """Whether a query has anything to search for."""
+    return _WORD.search(query) is not None
 
 
 def drop_duplicates(hits: Sequence[Hit]) -> list[Hit]:
@@ -69,7 +74,7 @@ def merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
     ends: dict[tuple[str, str, int], int] = {}
     """Index in `merged` of the hit that is adjacent to a chunk of a section."""
     for hit in hits:
-        number = _parse_chunk_number(hit.chunk_id)
+        number = parse_chunk_number(hit.chunk_id)
         index = None if number is None else ends.get((hit.document.id, hit.section, number))
         if number is None or index is None:
             index = len(merged)
@@ -83,14 +88,15 @@ def merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _merge(better: Hit, other: Hit, number: int) -> Hit:
-    is_before = number < (_parse_chunk_number(better.chunk_id) or 0)
+    is_before = number < (parse_chunk_number(better.chunk_id) or 0)
     parts = (other.text, better.text) if is_before else (better.text, other.text)
     return replace(better, text="\n\n".join(parts))
 
 
-def _parse_chunk_number(chunk_id: str) -> int | None:
+def parse_chunk_number(chunk_id: str) -> int | None:
+    """Return the position of a chunk from its id."""
     match = _CHUNK_NUMBER.fullmatch(chunk_id)
-    return int(match[2]) if match else None
+    return int(match[1]) if match else None
 
 
 def make_excerpt(text: str, room: int) -> str:

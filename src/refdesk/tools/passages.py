@@ -18,7 +18,7 @@ from refdesk.calls import TenantId
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines import analyzer
 from refdesk.engines.base import CollectionInfo, Engine, Hit, Passage, Search
-from refdesk.tools.hits import drop_duplicates, make_excerpt
+from refdesk.tools.hits import EXTRA_HITS, drop_duplicates, has_word, make_excerpt, parse_chunk_number
 from refdesk.tools.links import rewrite_links
 from refdesk.validation import nearest_name
 
@@ -31,8 +31,8 @@ USUAL_HITS, MAX_SEARCH_TOKENS = 10, 4800
 CONTEXT_CHUNKS = 4
 """Chunks requested around each hit, and with them the most that it grows in either direction."""
 
-EXTRA_HITS, MIN_HITS = 5, 15
-"""Hits requested beyond the limit, to replace duplicates, and requested in any case."""
+MIN_HITS = 15
+"""Hits requested in any case, as several can make one passage."""
 
 MIN_VALUE = 0.33
 """Value, relative to the best hit, below which a chunk isn't shown unless a caller asks for a larger budget."""
@@ -61,10 +61,8 @@ FRAME_CHARACTERS = 60
 TWIN_SHARE = 0.5
 """Share of a passage's three-word sequences that the other form of its page must have for it to be a duplicate."""
 
-_WORD = re.compile(r"\w+")
 _NAME = re.compile(r"--[a-z][\w-]+|[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w+")
 _PLAIN_WORD = re.compile(r"[^\W_]+")
-_CHUNK_NUMBER = re.compile(r".*#c(\d{1,9})", re.DOTALL)
 
 _Place = tuple[str, int]
 """Document id and number of a chunk."""
@@ -107,7 +105,7 @@ async def search_passages(engine: Engine, tenant: TenantId, search: Search, max_
 
     Without `max_tokens`, hits that are much weaker than the best one are left out.
     """
-    if not _WORD.search(search.query):
+    if not has_word(search.query):
         return Passages()
     wider = replace(search, limit=max(search.limit + EXTRA_HITS, MIN_HITS), context=CONTEXT_CHUNKS)
     found = drop_twins(drop_duplicates(await engine.search(tenant, wider)))
@@ -140,15 +138,16 @@ def drop_twins(hits: Sequence[Hit]) -> list[Hit]:
     kept: list[Hit] = []
     shingles: dict[int, set[tuple[str, ...]]] = {}
     for hit in hits:
-        name, is_twin = _get_page_name(hit), False
+        name, own = _get_page_name(hit), set[tuple[str, ...]]()
         for index, better in enumerate(kept):
             if better.document.id == hit.document.id or _get_page_name(better) != name:
                 continue
             if index not in shingles:
                 shingles[index] = _build_shingles(" ".join(chunk.text for chunk in better.context) or better.text)
-            own = _build_shingles(hit.text)
-            is_twin = is_twin or len(own & shingles[index]) > TWIN_SHARE * len(own)
-        if not is_twin:
+            own = own or _build_shingles(hit.text)
+            if len(own & shingles[index]) > TWIN_SHARE * len(own):
+                break
+        else:
             kept.append(hit)
     return kept
 
@@ -175,7 +174,7 @@ def grow_passages(query: str, hits: Sequence[Hit], limit: int, max_tokens: int, 
         hit = grown[0].hit
         text = make_excerpt(hit.text, max(room - measure_frame(hit), MIN_ROOM))
         grown = [replace(grown[0], hit=replace(hit, text=text))]
-    omitted = sum(_get_place(hit) not in selection.shown for hit in hits[:limit])
+    omitted = sum(_get_place(hit.document.id, hit.chunk_id) not in selection.shown for hit in hits[:limit])
     size = sum(len(one.hit.text) + measure_frame(one.hit) for one in grown)
     return Passages(grown, omitted, estimate_tokens(size))
 
@@ -197,7 +196,7 @@ class _Selection:
         for hit in hits:
             own = Passage(hit.chunk_id, hit.section, hit.path, hit.page, hit.text)
             for chunk in (*hit.context, own):
-                self._chunks[hit.document.id, parse_chunk_number(chunk.chunk_id)] = chunk
+                self._chunks[_get_place(hit.document.id, chunk.chunk_id)] = chunk
         self._room = room
         self._grown: Counter[int] = Counter()
         self._passages = 0
@@ -209,7 +208,7 @@ class _Selection:
         scores = [hit.base_score or hit.score for hit in self._hits]
         best = max(scores, default=0.0) or 1.0
         heap = [
-            (-((score / best) ** SCORE_POWER), rank, _get_place(hit), 0)
+            (-((score / best) ** SCORE_POWER), rank, _get_place(hit.document.id, hit.chunk_id), 0)
             for rank, (hit, score) in enumerate(zip(self._hits, scores, strict=True))
         ]
         heapify(heap)
@@ -279,12 +278,12 @@ class _Selection:
     def _build(self, hit: Hit, run: Sequence[_Place]) -> GrownHit:
         chunks = [self._chunks[place] for place in run]
         following = self._chunks.get((run[-1][0], run[-1][1] + 1))
-        has_more = following is not None and following.section == chunks[-1].section
         text = "\n\n".join(_join_texts(chunks))
-        others = (other.anchors for other in self._hits if _get_place(other) in run)
+        others = (other.anchors for other in self._hits if _get_place(other.document.id, other.chunk_id) in run)
         anchors = tuple(dict.fromkeys((*hit.anchors, *chain.from_iterable(others))))
         grown = replace(hit, path=chunks[0].path, text=text, anchors=anchors, context=())
-        return GrownHit(grown, following.chunk_id if following is not None and has_more else None)
+        has_more = following is not None and following.section == chunks[-1].section
+        return GrownHit(grown, following.chunk_id if following and has_more else None)
 
 
 def _join_texts(chunks: Sequence[Passage]) -> Iterator[str]:
@@ -297,11 +296,5 @@ def _join_texts(chunks: Sequence[Passage]) -> Iterator[str]:
         yield chunk.text
 
 
-def _get_place(hit: Hit) -> _Place:
-    return hit.document.id, parse_chunk_number(hit.chunk_id)
-
-
-def parse_chunk_number(chunk_id: str) -> int:
-    """Return the position of a chunk from its id."""
-    match = _CHUNK_NUMBER.fullmatch(chunk_id)
-    return int(match[1]) if match else 0
+def _get_place(document_id: str, chunk_id: str) -> _Place:
+    return document_id, parse_chunk_number(chunk_id) or 0
