@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from platformdirs import user_cache_path
 
 from tests.forked import ForkedProcess, start_refdesk
+from tests.waiting import PATIENCE_SECONDS
 
 REFDESK = [sys.executable, "-m", "refdesk"]
 
 BY_WORDS = {"REFDESK__EMBEDDING__SOURCE": "none"}
 """For a desk that finds by words alone. With a new data folder, any other spends some fifteen seconds of processor time
 on vectors of its manual, beside whatever a test looks at."""
-
-PATIENCE_SECONDS = 60.0
-"""For a server to be ready or to end on a machine that is busy with other tests; alone it takes a second or two."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
@@ -109,7 +104,7 @@ def _serve(folder: Path, *arguments: str) -> list[str]:
 
 
 def _shared_environment(folder: Path, **more: str) -> dict[str, str]:
-    return environment(folder, **(BY_WORDS | {"XDG_CACHE_HOME": str(_shared_cache())} | more))
+    return environment(folder, **(BY_WORDS | {"XDG_CACHE_HOME": str(user_cache_path())} | more))
 
 
 @asynccontextmanager
@@ -129,14 +124,6 @@ async def _until_ready(process: ForkedProcess | asyncio.subprocess.Process) -> A
             process.kill()
             await process.wait()
         await reading
-
-
-@cache
-def _shared_cache() -> Path:
-    """Return the cache folder of all servers that this process starts, so that one of them indexes the manual."""
-    folder = Path(tempfile.mkdtemp(prefix="refdesk-cache-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 @asynccontextmanager
@@ -168,7 +155,7 @@ class Ended:
     err: str
 
 
-async def run(*command: str | Path, cwd: Path, env: Mapping[str, str], seconds: float) -> Ended:
+async def run(*command: str | Path, cwd: Path, env: Mapping[str, str], seconds: float = PATIENCE_SECONDS) -> Ended:
     """Run a program to its end, or kill it after so many seconds and raise `TimeoutError`."""
     process = await asyncio.create_subprocess_exec(
         *command, cwd=cwd, env=dict(env),

@@ -20,6 +20,7 @@ from refdesk.inbound.http import HttpApp
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.registry import Annotations, Tool
+from tests.waiting import PATIENCE_SECONDS
 
 
 class EchoArguments(Arguments):
@@ -157,10 +158,10 @@ async def running_server(config: Config) -> AsyncIterator[RunningServer]:
         server = HttpServer(app, config.server, ready.set)
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await ready.wait()
             url = url_of(listener)
-            async with httpx2.AsyncClient(base_url=url, timeout=30, verify=False) as http:
+            async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, verify=False) as http:
                 yield RunningServer(url, port, desk, app, probe, http, server)
         finally:
             server.should_exit = True

@@ -7,8 +7,9 @@ import inspect
 import time
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 60.0
-"""Time limit of a wait. Only a failing test waits this long, so it can be generous to a busy machine."""
+PATIENCE_SECONDS = 240.0
+"""Time limit of a wait, below that of a test. Only a failing test waits this long, so it can be generous: on a new
+machine that runs other tests too, the first server takes a minute or two to embed the manual."""
 
 POLL_SECONDS = 0.01
 

@@ -20,6 +20,7 @@ from refdesk.cli import main
 from refdesk.cli.add import parse_metadata
 from tests import forked
 from tests.processes import BY_WORDS, environment, started_server
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ async def test_a_server_brings_in_what_the_command_queues(run: Callable[..., Any
     async with started_server(tmp_path) as server:
         done = await to_thread.run_sync(run, "add", "handbook")
         assert done["new"] == ["handbook/tea.md"]
-        async with httpx2.AsyncClient(timeout=60) as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE_SECONDS) as http:
             asked = {"query": "oolong", "collection_id": "handbook"}
             found = (await http.post(f"{server.url}/api/tools/r2r_search", json=asked)).json()
     assert "Steep oolong" in json.dumps(found)
@@ -173,7 +174,7 @@ async def test_a_watched_folder_is_kept_in_step_until_the_command_is_interrupted
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert json.loads(await process.stdout.readline())["new"] == ["handbook/tea.md"]
             (place / "rice.md").write_text("# Rice\n\nRinse it.", "utf-8")
             assert json.loads(await process.stdout.readline())["new"] == ["handbook/rice.md"]

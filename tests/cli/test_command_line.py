@@ -24,6 +24,7 @@ from refdesk.ingest.recipes import names
 from reference_pages import PAGES as WRITTEN
 from reference_pages import render_exit_codes_page
 from tests.processes import REFDESK, environment
+from tests.waiting import PATIENCE_SECONDS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -178,13 +179,15 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(60) == ExitCode.BROKEN_PIPE
+    assert process.wait(PATIENCE_SECONDS) == ExitCode.BROKEN_PIPE
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_an_output_that_the_caller_closed_is_no_fault(closed: str, tmp_path: Path) -> None:
     line = f"{' '.join(REFDESK)} completion bash {closed}"
-    ended = subprocess.run(["/bin/sh", "-c", line], capture_output=True, env=environment(tmp_path), timeout=60)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", line], capture_output=True, env=environment(tmp_path), timeout=PATIENCE_SECONDS
+    )
     assert (ended.returncode, ended.stderr) == (ExitCode.OK, b"")
 
 

@@ -13,6 +13,7 @@ from refdesk.cli import main
 from refdesk.cli.completion import list_completions
 from tests.processes import REFDESK
 from tests.programs import find_program
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -94,7 +95,9 @@ def shell(name: str, script: str, desk: Path) -> str:
     program.write_text(f'#!/bin/sh\nexec {" ".join(REFDESK)} "$@"\n')
     program.chmod(0o755)
     env = {**os.environ, "PATH": f"{desk / 'bin'}:{os.environ['PATH']}", "HOME": str(desk)}
-    ended = subprocess.run([path, "-c", script], cwd=desk, env=env, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(
+        [path, "-c", script], cwd=desk, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert ended.stderr == ""
     return ended.stdout
 

@@ -16,7 +16,7 @@ from refdesk.calls import Caller
 from refdesk.cli import main
 from refdesk.policy.keys import KeyFile, Keys, digest
 from tests.processes import started_process
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 Run = Callable[..., Any]
 
@@ -165,7 +165,7 @@ async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(
     key = capsys.readouterr().out.strip()
     async with (
         started_process(tmp_path, "--workers", "2", MCP_AUTH_REQUIRED="true") as server,
-        httpx2.AsyncClient(base_url=server.url, verify=False, timeout=30) as http,
+        httpx2.AsyncClient(base_url=server.url, verify=False, timeout=PATIENCE_SECONDS) as http,
     ):
         headers = {"x-api-key": key, "connection": "close"}
 

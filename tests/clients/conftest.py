@@ -35,7 +35,7 @@ class Node:
 
     async def run(self, path: Path, *arguments: str, home: Path) -> Ended:
         """Run any JavaScript program."""
-        return await run(self.program, path, *arguments, cwd=home, env=environment(home), seconds=60)
+        return await run(self.program, path, *arguments, cwd=home, env=environment(home))
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ class ClaudeCode:
         """Run it to its end; it has to succeed."""
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
         env = environment(self.home, ANTHROPIC_BASE_URL=model, ANTHROPIC_API_KEY="stub", **quiet)
-        ended = await run(self.node, self.program, *arguments, cwd=self.home, env=env, seconds=120)
+        ended = await run(self.node, self.program, *arguments, cwd=self.home, env=env)
         assert ended.code == 0, f"{ended.out}\n{ended.err}"
         return ended
 

@@ -17,6 +17,7 @@ from tests import forked
 from tests.documents.web import answer, running_web
 from tests.processes import BY_WORDS, environment, started_server
 from tests.real_files import FILES, PDF, REAL_FILES, RealFile
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -39,7 +40,7 @@ async def client(
     if transport == "http":
         async with (
             started_server(folder, **variables) as server,
-            Client(f"{server.url}/mcp", mode=mode, read_timeout_seconds=60) as client,
+            Client(f"{server.url}/mcp", mode=mode, read_timeout_seconds=PATIENCE_SECONDS) as client,
         ):
             yield client
         return
@@ -50,7 +51,7 @@ async def client(
         env=environment(folder, **BY_WORDS, **variables),
         cwd=folder,
     )
-    async with Client(target, mode=mode, read_timeout_seconds=60) as client:
+    async with Client(target, mode=mode, read_timeout_seconds=PATIENCE_SECONDS) as client:
         yield client
 
 

@@ -35,7 +35,7 @@ class Home:
     async def refdesk(self, *words: str) -> Ended:
         """Run a command of ours; it has to succeed."""
         env = environment(self.folder, REFDESK_DATA=str(self.folder / "data"), REFDESK__EMBEDDING__SOURCE="none")
-        ended = await run(*forked.refdesk(), *words, cwd=self.folder, env=env, seconds=60)
+        ended = await run(*forked.refdesk(), *words, cwd=self.folder, env=env)
         assert ended.code == 0, f"{ended.out}\n{ended.err}"
         return ended
 

@@ -17,6 +17,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.config import load
 from refdesk.inbound.http_server import bind, serve_http, url_of
 from tests.conformance.fixture import register_fixture
+from tests.waiting import PATIENCE_SECONDS
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ async def _wait_until_connected(desk: Desk) -> None:
     """Wait until the server behind the desk is there."""
     changed = asyncio.Event()
     desk.listen(lambda event: changed.set())
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while "test_simple_text" not in desk.registry.tools:
             await changed.wait()
             changed.clear()

@@ -30,6 +30,7 @@ from refdesk.engines.base import (
     TextSource,
 )
 from refdesk.errors import InvalidArguments, NameTaken, RefdeskError
+from tests.waiting import PATIENCE_SECONDS
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
 
@@ -58,7 +59,7 @@ async def bring(
 
 async def finished(engine: Engine, ids: Sequence[str], *, tenant: TenantId = ACME) -> Sequence[DocumentStatus]:
     """The documents once nothing more is done about them."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while True:
             found = await engine.wait(tenant, ids, seconds=5)
             if all(status.status in ("success", "failed") for status in found):

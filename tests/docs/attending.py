@@ -17,8 +17,8 @@ from threading import Timer
 READY = re.compile(rb'"event":"ready"|; press Ctrl-C to stop')
 """What `refdesk serve` and `refdesk add --watch` say on standard error, the latter when the folder is in."""
 
-SECONDS = 60.0
-"""How long it may take to get ready, and to end: one that hangs is to be told here, not in the bound of a page."""
+SECONDS = 200.0
+"""Time limit for it to get ready and to end, below that of a page, so that the program that hangs is named."""
 
 
 def main(command: list[str]) -> int:

@@ -11,11 +11,14 @@ import pytest
 
 import plots
 from tests.docs.blocks import ROOT
+from tests.waiting import PATIENCE_SECONDS
 
 
 def test_drawings_and_tables_are_up_to_date() -> None:
     program = ROOT / "benchmarks" / "plots.py"
-    done = subprocess.run([sys.executable, str(program), "--check"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, str(program), "--check"], capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 0, f"{done.stdout}run: .venv/bin/python benchmarks/plots.py"
 
 

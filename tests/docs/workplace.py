@@ -28,9 +28,6 @@ from tests.docs.standins import END_OF_RECORD, STAND_IN
 from tests.forked import CLIENT, fork_server
 from tests.waiting import PATIENCE_SECONDS, eventually
 
-SECONDS = 240.0
-"""Time limit for the commands of a page together, below that of the test, so that one that hangs is named."""
-
 MARK = "\x1d"
 
 PROLOGUE = f"""\
@@ -160,7 +157,7 @@ class Workplace:
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 out, err = await process.communicate()
         finally:
             if process.returncode is None:
@@ -214,8 +211,7 @@ class Workplace:
         )
         try:
             self.port = await self._ready(process)
-            # On a new machine, the first page waits until the whole manual is embedded: half a minute on an idle one.
-            await eventually(lambda: self._has_manual(settings.get("MCP_API_KEY", "")), SECONDS)
+            await eventually(lambda: self._has_manual(settings.get("MCP_API_KEY", "")))
             yield
         finally:
             if process.returncode is None:

@@ -33,6 +33,7 @@ from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Resolver, is_
 from refdesk.errors import CannotFetch
 from tests.certificates import write_certificate
 from tests.documents.web import Web, answer, redirect, running_web
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -579,7 +580,7 @@ async def test_a_server_that_hangs_while_tls_is_agreed_on_is_left_at_the_deadlin
             with pytest.raises(CannotFetch, match="took longer"):
                 await over_tls(web, certificate, "docs.example", replace(OPEN, seconds=seconds))
             seconds *= 4
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_SECONDS):
             await left.wait()
 
 
@@ -666,7 +667,7 @@ async def test_a_server_that_never_comes_to_an_end_is_given_up_at_the_deadline(
     web: Web, dripping: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
     web.pages["/"] = dripping
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_SECONDS):
         assert "took longer than 0.3 seconds" in await refusal(web.url("/"), replace(OPEN, seconds=0.3))
 
 

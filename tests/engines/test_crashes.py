@@ -27,7 +27,7 @@ from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, found
 from tests.engines.desks import OnDisk, engine_on, is_in_step
 from tests.engines.ingesting import WHERE_TO_DIE
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 CRASHES = int(os.environ.get("REFDESK_CRASHES", "6"))
 
@@ -52,7 +52,7 @@ async def kill_after(notes: int, data: Path, seed: int) -> None:
     """Run a process that ingests, and kill it once it has written so many lines to its journal."""
     process = await started(data, str(seed))
     assert process.stdout is not None
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(notes):
             assert await process.stdout.readline() == b"noted\n"
     process.send_signal(signal.SIGKILL)
@@ -91,7 +91,7 @@ def _each(expected: dict[str, str | None], known: Known) -> list[tuple[str, str 
 
 async def at_rest(engine: EmbeddedEngine, data: Path) -> None:
     """Wait until nothing is under way, and the indexes hold it all."""
-    with anyio.fail_after(90):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while statuses := (await engine.documents(ACME, Listing(statuses=IN_PROGRESS, limit=100)))[0]:
             await engine.wait(ACME, [status.id for status in statuses], seconds=5)
     await eventually(lambda: to_thread.run_sync(is_in_step, data))
@@ -138,7 +138,7 @@ async def test_kills_halfway_through_a_commit_lose_nothing(
     tmp_path: Path, conversions: Conversions, place: str
 ) -> None:
     process = await started(tmp_path, str(SEED), place)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await process.communicate()
     assert process.returncode == -signal.SIGKILL
     await require_all_of(tmp_path, conversions, known_from(tmp_path / "journal"))

@@ -38,7 +38,7 @@ from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
 from tests.engines.model_endpoint import model_endpoint
 from tests.programs import find_program
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ANN = UserId("ann")
 
@@ -489,7 +489,7 @@ async def test_while_the_model_is_away_words_find_and_vectors_follow_when_it_is_
 
 
 async def with_an_error(engine: EmbeddedEngine, id: str) -> DocumentStatus:
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while True:
             [status] = await engine.wait(ACME, [id], seconds=5)
             if status.error:

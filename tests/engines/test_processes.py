@@ -17,7 +17,7 @@ from refdesk.engines.base import Listing, NewDocument, TextSource
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import OnDisk, engine_on
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -36,7 +36,7 @@ async def adding(data: Path, name: str, count: int) -> AsyncIterator[asyncio.sub
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await process.stdout.readline() == b"queued\n"
         yield process
     finally:
@@ -60,7 +60,7 @@ async def test_what_another_process_adds_is_found_without_opening_anew(
 
         async with adding(tmp_path, "hound", 3) as process:
             await eventually(all_found)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 assert await process.wait() == 0
         assert len(await found(reader, "hound", mode="fulltext")) == 3
         await eventually(all_counted)
@@ -70,7 +70,7 @@ async def test_what_another_process_adds_is_found_without_opening_anew(
 async def test_a_tenant_that_another_process_brings_is_seen(tmp_path: Path, conversions: Conversions) -> None:
     async with engine_on(tmp_path, conversions) as reader:
         assert await found(reader, "hound") == []
-        async with adding(tmp_path, "hound", 1) as process, asyncio.timeout(60):
+        async with adding(tmp_path, "hound", 1) as process, asyncio.timeout(PATIENCE_SECONDS):
             assert await process.wait() == 0
         assert len(await found(reader, "hound", mode="fulltext")) == 1
 
@@ -83,7 +83,7 @@ async def test_documents_that_two_processes_queue_at_once_all_come_in_once(
         given = [TextSource(f"fox {n}", f"# Fox {n}\n\nfox", f"fox-{n}") for n in range(10)]
         asked = await engine.ingest(ACME, [NewDocument(source, "animals") for source in given])
         assert {status.status for status in await finished(engine, [status.id for status in asked])} == {"success"}
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await process.wait() == 0
         assert (await engine.documents(ACME, Listing(statuses=("success",))))[1] == 20
     disk = OnDisk.read(tmp_path)

@@ -10,9 +10,6 @@ from tests.processes import environment, run
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
-SECONDS = 100
-"""For one example, on a busy machine; alone it takes a few."""
-
 
 async def run_example(name: str, *arguments: str, home: Path, **more: str) -> str:
     """What an example prints; it has to end well and to complain of nothing."""
@@ -21,7 +18,7 @@ async def run_example(name: str, *arguments: str, home: Path, **more: str) -> st
 
 async def run_program(*command: str, home: Path, **more: str) -> str:
     """What a program prints; it has to end well."""
-    ended = await run(*command, cwd=ROOT, env=environment(home, **more), seconds=SECONDS)
+    ended = await run(*command, cwd=ROOT, env=environment(home, **more))
     assert ended.code == 0, f"{command} ended with {ended.code}\n{ended.out}\n{ended.err}"
     assert "Traceback" not in ended.err, ended.err
     return ended.out

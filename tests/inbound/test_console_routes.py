@@ -13,6 +13,7 @@ import pytest
 from refdesk.inbound.console_routes import POLICY, prefers_html
 from tests.conftest import Serve
 from tests.servers import RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def raw(server: RunningServer, path: bytes) -> bytes:
     """The answer to a path exactly as it is given, which clients would tidy up."""
 
     def ask() -> bytes:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path)
             return b"".join(iter(lambda: connection.recv(65536), b""))
 

@@ -14,6 +14,7 @@ from tests.conftest import Serve
 from tests.processes import started_server
 from tests.real_files import FILES, REAL_FILES, RealFile
 from tests.servers import RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -159,7 +160,7 @@ async def test_chunk_windows_are_served_to_other_services(server: RunningServer)
 async def test_one_desk_asks_another_process_for_its_windows(serve: Serve, project: Path) -> None:
     arguments: dict[str, Any] = {"anchor_chunk_id": "c1", "radius": 1}
     async with started_server(project, REFDESK__CONVERT__ROOTS=str(project)) as other:
-        async with httpx2.AsyncClient(base_url=other.url, timeout=60) as http:
+        async with httpx2.AsyncClient(base_url=other.url, timeout=PATIENCE_SECONDS) as http:
             body = {"tool_name": "convert_docx", "arguments": {"file_path": "office/guide.docx"}, "user": USER}
             arguments["doc_id"] = (await http.post(EXECUTE, json=body)).json()["result"]["handle"]
         remote = {"reader__retrieval_window_url": f"{other.url}{WINDOW}", "reader__retrieval_timeout_seconds": 60}

@@ -34,6 +34,7 @@ from tests.issuers import (
 )
 from tests.processes import started_server
 from tests.servers import NoArguments, RunningServer, whoami
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -249,7 +250,7 @@ async def test_the_official_client_finds_its_way_and_comes_back_with_more_scopes
         url, storage = f"{server.url}/mcp", Storage()
         provider = ClientCredentialsOAuthProvider(url, storage, CLIENT, SECRET, issuer=issuer.url)
         async with (
-            httpx2.AsyncClient(auth=provider, verify=False, timeout=30) as http,
+            httpx2.AsyncClient(auth=provider, verify=False, timeout=PATIENCE_SECONDS) as http,
             Client(streamable_http_client(url, http_client=http), mode=mode) as client,
         ):
             first = await client.call_tool("whoami", {})

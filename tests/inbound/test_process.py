@@ -16,7 +16,7 @@ import pytest
 
 from tests import forked
 from tests.processes import REFDESK, environment, started_process
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -40,7 +40,7 @@ def run_program(tmp_path: Path, *command: str, **more: str) -> subprocess.Comple
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -49,7 +49,7 @@ async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -
     as_it_comes = {"REFDESK__EMBEDDING__SOURCE": "builtin"}
     async with (
         started_process(tmp_path, **as_it_comes) as server,
-        httpx2.AsyncClient(verify=False, timeout=30) as http,
+        httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http,
     ):
         answer = await http.post(f"{server.url}/mcp", json=SEARCH)
         assert answer.json()["result"]["content"]
@@ -60,9 +60,9 @@ async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path:
     async with started_process(tmp_path, "--workers", "2") as server:
         for _ in range(12):
             # A connection each, so that both workers get some.
-            async with httpx2.AsyncClient(verify=False, timeout=30) as http:
+            async with httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http:
                 assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
-        async with httpx2.AsyncClient(verify=False, timeout=30) as http:
+        async with httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http:
             metrics = (await http.get(f"{server.url}/metrics")).text
         counts = re.findall(r"refdesk_calls_total\{.*search_documentation.*\} ([0-9.]+)", metrics)
         assert sum(map(float, counts)) == 12
@@ -74,7 +74,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         (victim, *_) = workers_of(server.process.pid)
         os.kill(victim, signal.SIGKILL)
         await eventually(lambda: len(pids := workers_of(server.process.pid)) == 2 and victim not in pids)
-        async with httpx2.AsyncClient(verify=False, timeout=30) as http:
+        async with httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http:
             assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
         await server.stop()
 
@@ -170,7 +170,9 @@ def test_the_command_line_searches_lists_and_calls(tmp_path: Path) -> None:
 
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, refdesk.cli as cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True
+    )
     loaded = set(ended.stdout.split())
     assert "refdesk" in loaded
     assert not loaded & {"pydantic", "mcp", "mcp_types", "starlette", "uvicorn", "structlog", "yaml", "asyncio"}

@@ -33,7 +33,9 @@ async def test_an_upload_is_converted_by_its_uri(server: RunningServer) -> None:
 async def test_a_file_larger_than_a_message_may_be_is_taken(server: RunningServer) -> None:
     text = b"# Long\n\n```\n" + b"All work and no play makes a dull page.\n" * 110_000 + b"```\n"
     taken = (await server.http.post("/api/uploads?name=long.md", content=text, headers=BYTES)).json()
-    answer = await server.http.post("/api/tools/convert_docx", json={"resource": taken["uri"]}, timeout=60)
+    answer = await server.http.post(
+        "/api/tools/convert_docx", json={"resource": taken["uri"]}, timeout=PATIENCE_SECONDS
+    )
     assert answer.json()["structuredContent"]["title"] == "Long"
 
 

@@ -12,6 +12,7 @@ from refdesk.errors import CannotOpen
 from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
 from refdesk.ingest.gitignore import MAX_RULE, parse_rules
 from tests.programs import needs
+from tests.waiting import PATIENCE_SECONDS
 
 
 def write(folder: Path, *names: str) -> None:
@@ -104,12 +105,12 @@ PATHS = [
 @needs("git")
 def test_git_ignores_the_same_files(tmp_path: Path) -> None:
     write(tmp_path, *PATHS)
-    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=60)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=PATIENCE_SECONDS)
     command = ["git", "-C", str(tmp_path), "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"]
     cases = [[one] for one in PATTERNS] + [[one, other] for one in PATTERNS[::4] for other in PATTERNS[1::5]]
     for lines in cases:
         rules(tmp_path, ".gitignore", *lines)
-        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
         expected = {path for path in listed.split("\0") if path.endswith(".md")}
         assert set(find_files(tmp_path)) == expected, lines
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.clients.npm import Unavailable
 from tests.packaging.programs import INSTALL_SECONDS, ROOT, install_programs, run_uv
-from tests.processes import PATIENCE_SECONDS, Ended, Server, environment, run
+from tests.processes import Ended, Server, environment, run
+from tests.waiting import PATIENCE_SECONDS
 
 INSTALLING = {"programs", "wheel", "installed"}
 """Fixtures that install packages: the first test that uses one waits for it."""
@@ -58,7 +59,7 @@ class Installation:
     async def __call__(self, *arguments: str | Path, **more: str) -> Ended:
         """Run `refdesk` to its end."""
         env = environment(self.home, REFDESK_DATA=str(self.home / "data"), **more)
-        return await run(self.bin / "refdesk", *arguments, cwd=self.home, env=env, seconds=90)
+        return await run(self.bin / "refdesk", *arguments, cwd=self.home, env=env)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Server]:

@@ -20,7 +20,8 @@ from typing import Any
 
 from tests.clients.npm import Unavailable
 from tests.packaging.programs import ROOT
-from tests.processes import PATIENCE_SECONDS, Ended, run
+from tests.processes import Ended, run
+from tests.waiting import PATIENCE_SECONDS
 
 BASE = "docker.io/library/python:3.13-slim-trixie"
 TAG = "localhost/refdesk:test"
@@ -72,7 +73,7 @@ class Image:
 
     async def run(self, volume: Path, *arguments: str, **settings: str) -> Ended:
         """Run a container to its end."""
-        return await run(*self.command(volume, arguments, settings), cwd=volume, env=os.environ, seconds=120)
+        return await run(*self.command(volume, arguments, settings), cwd=volume, env=os.environ)
 
 
 @dataclass

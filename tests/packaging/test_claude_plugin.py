@@ -43,7 +43,7 @@ class Claude:
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
         env = environment(self.home, ANTHROPIC_BASE_URL=model, ANTHROPIC_API_KEY="stub", **quiet)
         env |= {"PATH": f"{self.home / 'bin'}:{env['PATH']}", "REFDESK_DATA": str(self.home / "data")}
-        ended = await run(*self._command, *arguments, cwd=self.home, env=env, seconds=90)
+        ended = await run(*self._command, *arguments, cwd=self.home, env=env)
         assert ended.code == 0, f"{ended.out}\n{ended.err}"
         return ended
 

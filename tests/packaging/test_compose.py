@@ -48,9 +48,9 @@ async def compose(home: Path, *arguments: str, **more: str) -> Ended:
     """Docker Compose, which needs no daemon to read a file."""
     env = environment(home, **more)
     for command in (["docker", "compose"], ["docker-compose"]):
-        if shutil.which(command[0]) and (await run(*command, "version", cwd=home, env=env, seconds=60)).code == 0:
+        if shutil.which(command[0]) and (await run(*command, "version", cwd=home, env=env)).code == 0:
             files = ("--env-file", str(EXAMPLE), "--file", str(ROOT / "compose.yaml"))
-            return await run(*command, *files, *arguments, cwd=home, env=env, seconds=60)
+            return await run(*command, *files, *arguments, cwd=home, env=env)
     pytest.skip("Docker Compose is not installed")
 
 

@@ -16,6 +16,7 @@ from refdesk.version import __version__
 from tests.clients.npm import Unavailable
 from tests.packaging.image import Container, Image, built_image, serving
 from tests.real_files import OFFICE
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.anyio,
@@ -85,7 +86,7 @@ async def test_it_answers_with_a_key_and_not_without(container: Container) -> No
 
 
 async def search(container: Container, key: str) -> httpx2.Response:
-    async with httpx2.AsyncClient(base_url=container.url, timeout=30, verify=False) as http:
+    async with httpx2.AsyncClient(base_url=container.url, timeout=PATIENCE_SECONDS, verify=False) as http:
         arguments = {"query": "How do I require an API key?"}
         headers = {"Authorization": f"Bearer {key}"}
         return await http.post("/api/tools/search_documentation", json=arguments, headers=headers)

@@ -17,6 +17,7 @@ from tests.packaging.conftest import Installation
 from tests.packaging.programs import ROOT, run_uv
 from tests.processes import environment, run
 from tests.real_files import OFFICE, PDF
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -37,7 +38,7 @@ async def test_it_says_its_version(installed: Installation) -> None:
 
 async def test_it_runs_as_a_module(installed: Installation, tmp_path: Path) -> None:
     command = (installed.bin / "python", "-m", "refdesk", "--version")
-    assert (await run(*command, cwd=tmp_path, env=environment(tmp_path), seconds=60)).out.split()[1] == __version__
+    assert (await run(*command, cwd=tmp_path, env=environment(tmp_path))).out.split()[1] == __version__
 
 
 async def test_it_answers_from_the_manual_at_the_first_search(installed: Installation) -> None:
@@ -51,7 +52,10 @@ async def test_it_converts_documents(installed: Installation, path: Path, words:
 
 
 async def test_it_serves_searches_and_its_console_over_http(installed: Installation) -> None:
-    async with installed.serving() as server, httpx2.AsyncClient(base_url=server.url, timeout=30, verify=False) as http:
+    async with (
+        installed.serving() as server,
+        httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE_SECONDS, verify=False) as http,
+    ):
         found = await http.post("/api/tools/search_documentation", json={"query": QUESTION})
         page = await http.get("/console/")
     assert ANSWER in found.text
@@ -74,7 +78,7 @@ async def test_it_installs_as_a_tool_with_a_command_of_its_own(
     """As `uv tool install` and `pipx install` do it, and `uvx` for one call."""
     places = {"UV_TOOL_DIR": str(tmp_path / "tools"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     await run_uv("tool", "install", "--quiet", "--python", sys.executable, wheel, **places)
-    ended = await run(tmp_path / "bin" / "refdesk", "--version", cwd=tmp_path, env=environment(tmp_path), seconds=60)
+    ended = await run(tmp_path / "bin" / "refdesk", "--version", cwd=tmp_path, env=environment(tmp_path))
     assert ended.out.split() == ["refdesk", __version__]
 
 
@@ -123,7 +127,7 @@ async def test_a_scanned_page_says_how_to_install_recognition(installed: Install
 async def test_every_extra_that_can_be_asked_for_is_offered(wheel: Path, installed: Installation) -> None:
     """An install line that names an extra which is not there would be a dead end."""
     code = "from importlib.metadata import metadata as of; print(*of('refdesk').get_all('Provides-Extra'))"
-    ended = await run(installed.bin / "python", "-c", code, cwd=ROOT, env=environment(installed.home), seconds=60)
+    ended = await run(installed.bin / "python", "-c", code, cwd=ROOT, env=environment(installed.home))
     assert {need.extra for need in NEEDS.values()} | {"ocr"} <= set(ended.out.split())
 
 

@@ -23,6 +23,7 @@ VALIDATE = """
 import json, sys
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from tests.waiting import PATIENCE_SECONDS
 bill = json.load(open(sys.argv[1]))
 kept = [part | {"externalReferences": part.get("externalReferences", [])[:1]} for part in bill["components"][-8:]]
 bill |= {"components": kept, "dependencies": bill["dependencies"][-8:]}
@@ -41,7 +42,7 @@ async def bill(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env = environment(Path.home(), UV=str(uv()))
     except Unavailable as why:
         pytest.skip(str(why))
-    ended = await run(sys.executable, *command, cwd=ROOT, env=env, seconds=60)
+    ended = await run(sys.executable, *command, cwd=ROOT, env=env)
     assert ended.code == 0, ended.err
     return path
 

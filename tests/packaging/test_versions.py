@@ -64,7 +64,7 @@ def checkout(folder: Path, version: str) -> Path:
 
 
 async def version_script(folder: Path, *arguments: str) -> Ended:
-    return await run(sys.executable, "scripts/version", *arguments, cwd=folder, env=environment(folder), seconds=60)
+    return await run(sys.executable, "scripts/version", *arguments, cwd=folder, env=environment(folder))
 
 
 async def test_the_script_names_every_file_that_is_behind(tmp_path: Path) -> None:

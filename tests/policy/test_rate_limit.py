@@ -11,6 +11,7 @@ from refdesk.config import RateLimitConfig
 from refdesk.errors import EngineError, RateLimited
 from refdesk.policy.rate_limit import EXPECTED_TOKENS, MAX_COUNTED_LENGTH, RateLimit, count_answer_tokens, has_limits
 from refdesk.resilience.limits import MemoryRateLimiter
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -127,7 +128,7 @@ async def test_calls_under_way_are_not_all_let_in_for_the_last_token() -> None:
 
     handle = make_limited_handler(Clock(), wait, tokens=3 * EXPECTED_TOKENS)
     tasks = [asyncio.create_task(is_let_in(handle, call())) for _ in range(20)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert not any([await task for task in tasks[3:]])  # while the first three are under way
     go.set()
     assert all(await asyncio.gather(*tasks[:3]))

@@ -18,7 +18,7 @@ from tests.r2r.conftest import OpenEngine
 from tests.r2r.lab import Lab
 from tests.r2r.lab.proxy import RAG, SEARCH, TOO_MANY, Fault, Proxy
 from tests.servers import RunningServer, running_server
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
@@ -84,7 +84,7 @@ async def until_it_works(server: RunningServer) -> None:
 
 async def wait_until_settled(server: RunningServer, document: str) -> Any:
     """The state of a document, once nothing more is done about it."""
-    with anyio.fail_after(120):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while True:
             answer = await ask(server, "r2r_monitor_task", document_id=document, wait_seconds=5)
             state = answer["result"]["structuredContent"]

@@ -17,7 +17,7 @@ from tests.contracts.engine import ACME, FOXES, bring, found
 from tests.r2r.conftest import OpenEngine
 from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import LOGIN, REFRESH, SEARCH, Fault, Proxy
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
@@ -62,7 +62,7 @@ async def test_tokens_that_live_for_a_second_are_renewed_before_anybody_is_refus
     way.access_seconds = 1.0
     async with open_engine(way.url) as engine:
         await bring(engine, "Foxes", FOXES)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while way.count(REFRESH) < 3:
                 assert await found(engine, "fox")
         assert way.count(LOGIN) == 1

@@ -13,6 +13,7 @@ from mcp import Client
 from tests.contracts.engine import FOXES
 from tests.processes import started_server
 from tests.r2r.lab import Account, Lab
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
@@ -27,7 +28,7 @@ async def client(r2r: Lab, account: Account, tmp_path: Path) -> AsyncIterator[Cl
         "REFDESK__CONVERT__ROOTS": str(tmp_path / "docs"),
     }
     async with started_server(tmp_path, **variables) as server:
-        async with Client(f"{server.url}/mcp", read_timeout_seconds=60) as client:
+        async with Client(f"{server.url}/mcp", read_timeout_seconds=PATIENCE_SECONDS) as client:
             yield client
         await server.stop()
     assert server.complaints() == []
@@ -48,7 +49,7 @@ async def test_document_is_ingested_monitored_found_cached_and_cited(r2r: Lab, c
     taken = await call(client, "r2r_ingest_document", file_path=str(file), collection_id="animals")
     assert taken["status"] in ("pending", "converting", "embedding", "success")
 
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE_SECONDS):
         state: dict[str, Any] = {}
         while state.get("ingestion_status") != "success":
             state = await call(client, "r2r_monitor_task", document_id=taken["document_id"], wait_seconds=5)

@@ -9,6 +9,7 @@ import pytest
 
 from refdesk.config import OpenTelemetryConfig, SentryConfig
 from refdesk.telemetry import open_reports, open_spans
+from tests.waiting import PATIENCE_SECONDS
 
 OPENED = """
 import asyncio, sys
@@ -33,6 +34,7 @@ for name in ("opentelemetry.sdk", "sentry_sdk"):
 from refdesk.config import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
 from refdesk.telemetry import open_reports, open_spans
+from tests.waiting import PATIENCE_SECONDS
 
 async def main():
     dsn = SecretStr("https://key@sentry.example/1")
@@ -48,7 +50,7 @@ asyncio.run(main())
 
 
 def run_program(program: str) -> list[str]:
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 

@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from tests.processes import started_server
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +46,7 @@ async def visit(url: str) -> str:
         call("convert_url", {"url": f"http://127.0.0.1:9/{argument}"}),
         call(argument, {}, method="no/such/method"),
     ]
-    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30, verify=False) as http:
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_SECONDS, verify=False) as http:
         for message in messages:
             await http.post("/mcp", json=message)
         await http.post("/mcp", content=f'{{"broken": "{argument}', headers={"content-type": "application/json"})

@@ -35,7 +35,7 @@ from playwright.sync_api import (
 )
 
 from tests.console.browser.desks import HANDBOOK, AuthDesk, DeskProcess, desk_process, run_auth_desk
-from tests.waiting import eventually_sync
+from tests.waiting import PATIENCE_SECONDS, eventually_sync
 
 HERE = Path(__file__).parent
 DOWNLOADS = HERE.parents[2] / ".cache/playwright"
@@ -52,8 +52,7 @@ NO_DRIVER = "Playwright's driver cannot start (on Debian: package libatomic1)"
 THEMES = ("light", "dark")
 VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 
-PATIENCE_MS = 60_000
-"""Time limit of a wait for a page. Only a failing test waits this long."""
+PATIENCE_MS = 1000 * PATIENCE_SECONDS
 
 expect.set_options(timeout=PATIENCE_MS)
 

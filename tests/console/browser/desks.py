@@ -66,7 +66,7 @@ class DeskProcess:
         """Call it as the console does."""
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             answer: dict[str, Any] = json.load(response)
         return answer
 
@@ -96,7 +96,7 @@ class DeskProcess:
         """Bring a file in as the console does and wait until it can be searched; its id."""
         headers = {"Content-Type": "application/octet-stream"}
         request = urllib.request.Request(f"{self.url}/api/uploads?name={quote(name)}", content.encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
             uri = json.load(response)["uri"]
         added = self.tool("r2r_ingest_document", file_path=uri, collection_id=collection, run_async=False)
         return str(added["document_id"])

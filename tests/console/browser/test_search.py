@@ -16,6 +16,7 @@ from tests.console.browser.conftest import Findings, assert_accessible, shoot
 from tests.console.browser.desks import DeskProcess
 from tests.console.browser.operating import click_copy
 from tests.programs import find_program
+from tests.waiting import PATIENCE_SECONDS
 
 NOTE_RESULTS = """() => {
     window.noted = [];
@@ -214,7 +215,7 @@ def test_the_curl_command_that_is_shown_gives_what_the_console_got(page: Page, d
     find_program("curl")
     search(page, desk, AWKWARD)
     command = call_as(page, "curl")
-    ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=True)
+    ran = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE_SECONDS, check=True)
     assert json.loads(ran.stdout)["structuredContent"]["results"]
     raw = json.loads(call_as(page, "Raw response"))
     assert json.loads(ran.stdout)["structuredContent"]["results"] == raw["structuredContent"]["results"]
@@ -224,7 +225,9 @@ def test_the_python_program_that_is_shown_runs(page: Page, desk: DeskProcess, tm
     search(page, desk, AWKWARD)
     program = tmp_path / "call.py"
     program.write_text(call_as(page, "Python"))
-    ran = subprocess.run([sys.executable, program], capture_output=True, timeout=30, check=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, program], capture_output=True, timeout=PATIENCE_SECONDS, check=True, text=True
+    )
     assert "### 1." in ran.stdout
 
 
@@ -238,7 +241,9 @@ def test_the_call_names_the_key_and_never_holds_it(page: Page, desk: DeskProcess
     assert "REFDESK_KEY" in shown[2]
     assert "rd_very_secret" not in "".join(shown)
     environment = {**os.environ, "REFDESK_KEY": "none"}
-    ran = subprocess.run(["sh", "-c", shown[0]], capture_output=True, timeout=30, check=True, env=environment)
+    ran = subprocess.run(
+        ["sh", "-c", shown[0]], capture_output=True, timeout=PATIENCE_SECONDS, check=True, env=environment
+    )
     assert json.loads(ran.stdout)["structuredContent"]["results"]
 
 

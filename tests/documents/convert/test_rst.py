@@ -10,6 +10,7 @@ from refdesk.documents.convert import rst
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
+from tests.waiting import PATIENCE_SECONDS
 
 MANUAL = Path(__file__).parents[2] / "files" / "text" / "manual.rst"
 
@@ -119,4 +120,4 @@ def test_a_file_that_would_take_too_long_is_refused(text: str) -> None:
 
 def test_docutils_is_imported_only_when_it_is_used() -> None:
     program = "import sys, refdesk.documents.convert.rst; sys.exit('docutils' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=PATIENCE_SECONDS).returncode == 0

@@ -16,7 +16,7 @@ from refdesk.errors import BreakerOpen, ServerAway, ServerGone, ServerTalksNonse
 from tests.downstream.connecting import bad_stdio, call, is_alive, run_connection
 from tests.downstream.transports.stdio_rig import BRISK
 from tests.processes import children
-from tests.waiting import PATIENCE_SECONDS, eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +121,7 @@ async def test_many_crashes_leave_nothing_behind() -> None:
 @pytest.mark.parametrize("tool", ["garbage", "utf8bad", "wrongid", "dup", "crlf"])
 async def test_garbage_between_messages_costs_nobody_his_answer(tool: str) -> None:
     async with run_connection(bad_stdio()) as (connection, watcher):
-        assert await connection.request("tools/call", {"name": tool, "arguments": {}}, seconds=PATIENCE_SECONDS)
+        assert await connection.request("tools/call", {"name": tool, "arguments": {}})
         assert await call(connection, "echo", text="after") == "after"
         assert watcher.states == ["Starting", "Running"]
 

@@ -28,6 +28,7 @@ from refdesk.downstream.files.servers_file import (
     read_servers,
 )
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
+from tests.waiting import PATIENCE_SECONDS
 
 SECRET = "hunter2hunter2"
 X = {"command": "x"}
@@ -338,7 +339,7 @@ def test_processes_that_write_at_once_lose_nothing(file: ServersFile) -> None:
         "file.remove(f'{sys.argv[2]}-0')\n"
     )
     started = [subprocess.Popen([sys.executable, "-c", program, str(file.path), name]) for name in "abc"]
-    assert [process.wait(60) for process in started] == [0, 0, 0]
+    assert [process.wait(PATIENCE_SECONDS) for process in started] == [0, 0, 0]
     assert sorted(file.entries()) == sorted(f"{name}-{n}" for name in "abc" for n in range(1, 6))
 
 

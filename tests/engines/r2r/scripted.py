@@ -19,6 +19,8 @@ from uuid import UUID, uuid4, uuid5
 
 import anyio
 
+from tests.waiting import PATIENCE_SECONDS
+
 EMAIL, PASSWORD = "service@example.com", "Pa55word-of-the-service"
 TIME = "2026-11-15T18:37:59.192104Z"
 OWNER = "a1b4a229-5cf1-50d5-a33f-a62cf11481ca"
@@ -97,7 +99,7 @@ class ScriptedR2R:
 
     async def wait_for_requests(self, path: str, times: int) -> None:
         """Wait until there were so many requests whose path begins so."""
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while self.count(path) < times:
                 await self._news.wait()
 

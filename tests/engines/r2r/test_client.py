@@ -35,6 +35,7 @@ from refdesk.errors import (
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, open_scripted_r2r
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -239,7 +240,7 @@ async def test_r2r_has_so_much_time_in_all_and_no_more(r2r: ScriptedR2R, connect
     async with connect(timeout_seconds=0.2) as client:
         await client.check()
         never = r2r.fault(SEARCH, gate=asyncio.Event())
-        with never, anyio.fail_after(60), pytest.raises(EngineError, match=r"longer than 0\.2 seconds"):
+        with never, anyio.fail_after(PATIENCE_SECONDS), pytest.raises(EngineError, match=r"longer than 0\.2 seconds"):
             await client.search("fox", WHERE)
 
 

@@ -26,6 +26,7 @@ import httpx2
 from tests.r2r.lab.postgres import Postgres
 from tests.r2r.lab.processes import LabFailure, Program, free_port
 from tests.r2r.lab.wheels import CACHE, Programs, Unavailable, install_programs
+from tests.waiting import PATIENCE_SECONDS
 
 __all__ = ["Account", "Lab", "LabFailure", "Unavailable", "lab"]
 
@@ -99,7 +100,7 @@ class Lab:
         self._port = free_port()
         self._environment = _environment(programs, self._port, postgres, provider)
         self.url = f"http://127.0.0.1:{self._port}"
-        self._http = httpx2.Client(base_url=f"{self.url}/v3", timeout=30, verify=False, trust_env=False)
+        self._http = httpx2.Client(base_url=f"{self.url}/v3", timeout=PATIENCE_SECONDS, verify=False, trust_env=False)
         self._server: Program | None = None
         self._tokens: dict[Account, str] = {}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.r2r.lab.processes import Program, free_port
 from tests.r2r.lab.wheels import Unavailable
+from tests.waiting import PATIENCE_SECONDS
 
 PREPARE = """
 create extension vector;
@@ -86,7 +87,7 @@ class Postgres:
         with self._log.open("ab") as output:
             subprocess.run(
                 [self._programs / program, *arguments],
-                input=given.encode(), stdout=output, stderr=output, check=True, cwd="/", timeout=60,
+                input=given.encode(), stdout=output, stderr=output, check=True, cwd="/", timeout=PATIENCE_SECONDS,
                 user=self._account or None, group="nogroup" if self._account else None,
                 extra_groups=[] if self._account else None,
             )  # fmt: skip

@@ -14,6 +14,7 @@ import httpx2
 import jwt
 
 from tests.r2r.lab import SECRET
+from tests.waiting import PATIENCE_SECONDS
 
 LOGIN, REFRESH = "/v3/users/login", "/v3/users/refresh-token"
 SEARCH, RAG = "/v3/retrieval/search", "/v3/retrieval/rag"
@@ -143,7 +144,7 @@ class Proxy:
 async def proxy(target: str) -> AsyncIterator[Proxy]:
     """A proxy on a free port of loopback."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=200)
-    async with httpx2.AsyncClient(timeout=60, limits=limits, verify=False, trust_env=False) as http:
+    async with httpx2.AsyncClient(timeout=PATIENCE_SECONDS, limits=limits, verify=False, trust_env=False) as http:
         between = Proxy(target, http)
         server = await asyncio.start_server(between.serve, "127.0.0.1", 0, limit=1 << 26, backlog=1000)
         between.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
