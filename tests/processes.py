@@ -51,7 +51,7 @@ class Server:
 
     async def calls_of(self, tool: str) -> float:
         """How many calls of a tool have succeeded, as the server's metrics count them."""
-        async with httpx2.AsyncClient(verify=False, timeout=10) as http:
+        async with httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http:
             metrics = (await http.get(f"{self.url}/metrics")).text
         counted = re.findall(rf'refdesk_calls_total{{.*outcome="ok",tool="{tool}".*}} ([0-9.]+)', metrics)
         return sum(map(float, counted))

@@ -20,6 +20,7 @@ from pydantic import ConfigDict
 
 from refdesk.config import Config
 from tests.servers import RunningServer, running_server
+from tests.waiting import PATIENCE_SECONDS
 
 Result = dict[str, Any]
 _ENVELOPE_FIELDS = ("resultType", "ttlMs", "cacheScope")
@@ -125,7 +126,7 @@ async def streamable_http_newest_with_param_headers(config: Config) -> AsyncIter
     """With a header that names a parameter, though of no tool: the SDK's rules are applied."""
     async with (
         running_server(config) as server,
-        httpx2.AsyncClient(headers={"mcp-param-none": "1"}, verify=False) as http,
+        httpx2.AsyncClient(headers={"mcp-param-none": "1"}, verify=False, timeout=PATIENCE_SECONDS) as http,
         Client(streamable_http_client(f"{server.url}/mcp", http_client=http), mode="2026-07-28") as client,
     ):
         yield SdkClient(client)

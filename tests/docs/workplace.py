@@ -222,7 +222,8 @@ class Workplace:
 
     async def _has_manual(self, key: str) -> bool:
         """Whether the desk's manual is indexed and embedded. Results are ranked differently until then."""
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers={"X-API-Key": key}) as http:
+        url, headers = f"http://127.0.0.1:{self.port}", {"X-API-Key": key}
+        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_SECONDS) as http:
             totals = []
             for status in ("all", "pending"):
                 wanted = {"collection": "refdesk", "status": status, "limit": 1}

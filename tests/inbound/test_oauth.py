@@ -305,7 +305,7 @@ async def test_no_credential_is_ever_written_to_the_log(issuer: AuthorizationSer
     }
     async with started_server(tmp_path, **environ) as server:
         answers = []
-        async with httpx2.AsyncClient(base_url=server.url, verify=False) as http:
+        async with httpx2.AsyncClient(base_url=server.url, verify=False, timeout=PATIENCE_SECONDS) as http:
             for secret in secrets[:5]:
                 bearer, key = {"authorization": f"Bearer {secret}"}, {"x-api-key": secret}
                 answers += [

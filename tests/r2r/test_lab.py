@@ -11,6 +11,7 @@ import pytest
 
 from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import LOGIN, Fault, Proxy
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.r2r, pytest.mark.timeout(400)]
 
@@ -64,7 +65,7 @@ async def test_a_token_that_says_it_is_good_for_long_is_refused_once_it_has_expi
         token = answer["results"]["access_token"]["token"]
         return (await http.get("/v3/users/me", headers={"authorization": f"Bearer {token}"})).status_code
 
-    async with httpx2.AsyncClient(base_url=way.url, verify=False, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=way.url, verify=False, trust_env=False, timeout=PATIENCE_SECONDS) as http:
         assert await status() == 200
         way.next_is_expired = True
         assert await status() == 401
@@ -74,7 +75,7 @@ async def test_a_token_that_says_it_is_good_for_long_is_refused_once_it_has_expi
 
 @pytest.mark.anyio
 async def test_the_way_to_r2r_can_be_disturbed_and_is_in_order_again(way: Proxy) -> None:
-    async with httpx2.AsyncClient(base_url=way.url, verify=False, trust_env=False) as http:
+    async with httpx2.AsyncClient(base_url=way.url, verify=False, trust_env=False, timeout=PATIENCE_SECONDS) as http:
         with way.fault(Fault(status=503)):
             assert (await http.get("/v3/health")).status_code == 503
         with way.fault(Fault(is_reset=True, times=1)):

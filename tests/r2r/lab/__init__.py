@@ -55,7 +55,9 @@ class Provider:
     def __init__(self, folder: Path) -> None:
         port = free_port()
         self.url = f"http://127.0.0.1:{port}/v1"
-        self._http = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, verify=False, trust_env=False)
+        self._http = httpx2.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS, verify=False, trust_env=False
+        )
         command: list[str | Path] = [sys.executable, "-I", Path(__file__).with_name("provider.py"), str(port)]
         self._program = Program(command, folder / "provider.log")
         self._program.wait_until(self._answers)
