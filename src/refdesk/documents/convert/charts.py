@@ -11,9 +11,6 @@ from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, parse_int
 from refdesk.documents.convert.ooxml import Package
 from refdesk.documents.model import Place, Table, table_from_rows
 
-C: Final = "{c}"
-CHART: Final = f"{C}chart"
-_TEXT = "{a}t"
 MAX_POINTS: Final = 2_000
 """Categories kept per chart; more can't be told apart in a drawing either."""
 MAX_SERIES: Final = 100
@@ -35,31 +32,31 @@ def read_sheet_charts(package: Package, part: str, place: Place) -> Iterator[Tab
 
 def _build_table(root: Element | None, place: Place | None) -> Table | None:
     """Build a table from the cached data of a chart, or return None if there is none."""
-    series = list(root.iter(f"{C}ser"))[:MAX_SERIES] if root is not None else []
+    series = list(root.iter("{c}ser"))[:MAX_SERIES] if root is not None else []
     columns = [_read_points(each, "val", "yVal") for each in series]
     places = sorted({at for column in columns for at in column})
     if root is None or not places:
         return None
     categories = next(filter(None, (_read_points(each, "cat", "xVal") for each in series)), {})
     rows = [[categories.get(at, str(at + 1)), *(column.get(at, "") for column in columns)] for at in places]
-    title = root.find(f"{CHART}/{C}title")
-    caption = "".join(node.text or "" for node in title.iter(_TEXT)).strip() if title is not None else ""
+    title = root.find("{c}chart/{c}title")
+    caption = "".join(node.text or "" for node in title.iter("{a}t")).strip() if title is not None else ""
     return table_from_rows([["", *map(_read_name, series)], *rows], caption=caption, place=place)
 
 
 def _read_name(series: Element) -> str:
-    return series.findtext(f"{C}tx//{C}v", "").strip()
+    return series.findtext("{c}tx//{c}v", "").strip()
 
 
 def _read_points(series: Element, *names: str) -> dict[int, str]:
     """Return the values of a series' axis by index, formatted as in the chart."""
-    axis = next((found for name in names if (found := series.find(f"{C}{name}")) is not None), None)
+    axis = next((found for name in names if (found := series.find(f"{{c}}{name}")) is not None), None)
     if axis is None:
         return {}
-    level = next(axis.iter(f"{C}lvl"), axis)
-    code = axis.findtext(f".//{C}formatCode", "General")
-    is_number = axis.find(f".//{C}numCache") is not None or axis.find(f".//{C}numLit") is not None
-    points = ((node.get("idx", ""), node.findtext(f"{C}v", "").strip()) for node in level.iter(f"{C}pt"))
+    level = next(axis.iter("{c}lvl"), axis)
+    code = axis.findtext(".//{c}formatCode", "General")
+    is_number = axis.find(".//{c}numCache") is not None or axis.find(".//{c}numLit") is not None
+    points = ((node.get("idx", ""), node.findtext("{c}v", "").strip()) for node in level.iter("{c}pt"))
     kept = {parse_int(at): text for at, text in points if parse_int(at, MAX_POINTS) < MAX_POINTS}
     return {at: _format_value(text, code) for at, text in kept.items()} if is_number else kept
 

@@ -13,16 +13,14 @@ from string import hexdigits
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
-from refdesk.documents.convert.charts import CHART, read_chart
+from refdesk.documents.convert.charts import read_chart
 from refdesk.documents.convert.docx_styles import (
     PLAIN_STYLE,
-    VALUE,
     DocxStyle,
     ListPosition,
     Numbering,
     Role,
     Styles,
-    W,
     filter_used_styles,
     is_on,
     parse_outline_level,
@@ -30,7 +28,7 @@ from refdesk.documents.convert.docx_styles import (
 )
 from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, parse_xml, strip_namespace
-from refdesk.documents.convert.omml import MATH, to_latex
+from refdesk.documents.convert.omml import to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, open_package
 from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
 from refdesk.documents.convert.source import SourceFile
@@ -48,32 +46,12 @@ from refdesk.documents.model import (
 )
 from refdesk.errors import CannotConvert
 
-_COMPATIBILITY = "{mc}"
 _INVISIBLE = frozenset(
-    f"{W}{name}"
+    f"{{w}}{name}"
     for name in "del moveFrom pPr rPr sdtPr sectPr tblPr tcPr bookmarkStart bookmarkEnd proofErr commentRangeStart "
     "commentRangeEnd".split()
 )
 """Elements that display nothing: properties, markers and deletions."""
-_P = f"{W}p"
-_TR, _TR_PR, _TC, _TC_PR = f"{W}tr", f"{W}trPr", f"{W}tc", f"{W}tcPr"
-_TBL = f"{W}tbl"
-_SDT = f"{W}sdt"
-_R = f"{W}r"
-_T = f"{W}t"
-_P_PR = f"{W}pPr"
-_R_PR = f"{W}rPr"
-_HYPERLINK = f"{W}hyperlink"
-_VANISH = f"{W}vanish"
-_R_STYLE = f"{W}rStyle"
-_IND = f"{W}ind"
-_OUTLINE_LVL = f"{W}outlineLvl"
-_NUM_PR = f"{W}numPr"
-_NUM_ID = f"{W}numId"
-_ILVL = f"{W}ilvl"
-_P_STYLE = f"{W}pStyle"
-_FORMULA = f"{MATH}oMath"
-_BOLD, _ITALIC, _FONTS, _ASCII = f"{W}b", f"{W}i", f"{W}rFonts", f"{W}ascii"
 
 
 def convert(source: SourceFile) -> Document:
@@ -82,7 +60,7 @@ def convert(source: SourceFile) -> Document:
     main = package.find_main_part("word/document.xml")
     text = package.read(main)
     root = parse_xml(join_plain_runs(text), main) if text else None
-    body = find_path(root, f"{W}body")
+    body = find_path(root, "{w}body")
     if body is None:
         raise CannotConvert("The file is not a Word document: it has no text part; check what it is and send it again")
     reader = _Reader(_load_parts(package, main, text))
@@ -146,10 +124,10 @@ def _load_parts(package: Package, main: str, text: bytes) -> _Parts:
     )
     numbering, run_styles = Numbering(part("numbering")), _RunStyles(styles)
     notes = {
-        f"{kind}{note.get(f'{W}id')}": note
+        f"{kind}{note.get('{w}id')}": note
         for kind in ("footnote", "endnote")
         for note in _list_children(part(f"{kind}s"))
-        if note.get(f"{W}type") in (None, "normal")
+        if note.get("{w}type") in (None, "normal")
     }
     return _Parts(styles, numbering, package, main, package.read_relationships(main), run_styles, notes)
 
@@ -178,24 +156,24 @@ class _Reader:
         pending = list(reversed(body))
         while pending:
             node = pending.pop()
-            if node.tag == _P:
+            if node.tag == "{w}p":
                 content = _Content(self._parts, self._notes)
                 content.read(node)
                 self._add_paragraph(node, content)
                 pending += (child for box in reversed(content.boxes) for child in reversed(box))
-            elif node.tag == _TBL:
+            elif node.tag == "{w}tbl":
                 pending += self._add_table(node)
-            elif node.tag == _SDT:
+            elif node.tag == "{w}sdt":
                 pending += reversed(_list_control_content(node))
             elif node.tag not in _INVISIBLE:
                 pending += reversed(_list_alternative(node))
         self._add_notes()
 
     def _add_paragraph(self, node: Element, content: _Content) -> None:
-        properties = node.find(_P_PR)
+        properties = node.find("{w}pPr")
         direct = {child.tag: child for child in properties} if properties is not None else {}
-        named = direct.get(_P_STYLE)
-        style = self._parts.styles.get(named.get(VALUE, "") if named is not None else self._parts.styles.default_id)
+        named = direct.get("{w}pStyle")
+        style = self._parts.styles.get(named.get("{w}val", "") if named is not None else self._parts.styles.default_id)
         role = self._find_role(style, direct)
         for drawn in content.drawn:
             self.blocks.add(drawn)
@@ -215,8 +193,8 @@ class _Reader:
     def _find_role(self, style: DocxStyle, direct: _DirectProperties) -> Role:
         if style.role != "text":
             return style.role
-        outline = direct.get(_OUTLINE_LVL)
-        if outline is not None and parse_outline_level(outline.get(VALUE, "")):
+        outline = direct.get("{w}outlineLvl")
+        if outline is not None and parse_outline_level(outline.get("{w}val", "")):
             return "heading"
         return "code" if style.fixed_pitch and not self._parts.styles.is_monospaced else "text"
 
@@ -229,8 +207,8 @@ class _Reader:
 
     def _add_heading(self, text: str, style: DocxStyle, direct: _DirectProperties) -> None:
         self._add_notes()
-        outline = direct.get(_OUTLINE_LVL)
-        level = style.level or (parse_outline_level(outline.get(VALUE, "")) if outline is not None else None) or 1
+        outline = direct.get("{w}outlineLvl")
+        level = style.level or (parse_outline_level(outline.get("{w}val", "")) if outline is not None else None) or 1
         place = self._find_list_position(style, direct)
         if place:
             self._parts.numbering.next(place)
@@ -239,10 +217,10 @@ class _Reader:
 
     def _find_list_position(self, style: DocxStyle, direct: _DirectProperties) -> ListPosition | None:
         """Return the list position of a paragraph; direct formatting takes precedence over the style."""
-        own = direct.get(_NUM_PR)
-        list_node, depth_node = find_path(own, _NUM_ID), find_path(own, _ILVL)
-        list_id = list_node.get(VALUE, "") if list_node is not None else style.list_id
-        depth = depth_node.get(VALUE, "") if depth_node is not None else ""
+        own = direct.get("{w}numPr")
+        list_node, depth_node = find_path(own, "{w}numId"), find_path(own, "{w}ilvl")
+        list_id = list_node.get("{w}val", "") if list_node is not None else style.list_id
+        depth = depth_node.get("{w}val", "") if depth_node is not None else ""
         if not list_id or list_id == "0":
             return None
         return ListPosition(list_id, min(parse_int(depth, style.list_depth or 0), 8))
@@ -281,7 +259,7 @@ class _Reader:
 
     def _continues_item(self, direct: _DirectProperties) -> bool:
         """Whether a paragraph without a marker is indented like the item above it."""
-        return 0 < self._item_indent <= read_left_indent(direct.get(_IND))
+        return 0 < self._item_indent <= read_left_indent(direct.get("{w}ind"))
 
     def _add_table(self, node: Element) -> Sequence[Element]:
         """Add a table; the content of a single-cell table is returned, since that is only a frame."""
@@ -305,12 +283,12 @@ class _Reader:
         pending = list(reversed(cell))
         while pending:
             node = pending.pop()
-            if node.tag == _P:
+            if node.tag == "{w}p":
                 content = _Content(self._parts, self._notes)
                 content.read(node)
                 lines.append(content.runs.text())
                 pending += (child for box in reversed(content.boxes) for child in reversed(box))
-            elif node.tag == _SDT:
+            elif node.tag == "{w}sdt":
                 pending += reversed(_list_control_content(node))
             elif node.tag not in _INVISIBLE:
                 pending += reversed(_list_alternative(node))
@@ -324,15 +302,15 @@ class _Reader:
 
 def _list_control_content(node: Element) -> Sequence[Element]:
     """Return the content of a content control; nothing for a table of contents."""
-    gallery = find_path(node, f"{W}sdtPr", f"{W}docPartObj", f"{W}docPartGallery")
-    if gallery is not None and gallery.get(VALUE) == "Table of Contents":
+    gallery = find_path(node, "{w}sdtPr", "{w}docPartObj", "{w}docPartGallery")
+    if gallery is not None and gallery.get("{w}val") == "Table of Contents":
         return ()
-    return _list_children(node.find(f"{W}sdtContent"))
+    return _list_children(node.find("{w}sdtContent"))
 
 
 def _list_alternative(node: Element) -> Sequence[Element]:
     """Return the children of a node; the first of alternative versions."""
-    if node.tag != f"{_COMPATIBILITY}AlternateContent":
+    if node.tag != "{mc}AlternateContent":
         return list(node)
     return list(node)[:1]
 
@@ -356,9 +334,9 @@ class _Content:
         while pending:
             nodes, link = pending[-1]
             for node in nodes:
-                if node.tag == _R:
+                if node.tag == "{w}r":
                     self._read_run(node, link)
-                elif node.tag == _FORMULA:
+                elif node.tag == "{m}oMath":
                     self.runs.add(f"${to_latex(node)}$")
                 elif node.tag not in _INVISIBLE:
                     pending.append((iter(self._list_visible(node)), self._find_link_target(node) or link))
@@ -367,10 +345,10 @@ class _Content:
                 pending.pop()
 
     def _list_visible(self, node: Element) -> Sequence[Element]:
-        return _list_control_content(node) if node.tag == _SDT else _list_alternative(node)
+        return _list_control_content(node) if node.tag == "{w}sdt" else _list_alternative(node)
 
     def _find_link_target(self, node: Element) -> str:
-        if node.tag != _HYPERLINK:
+        if node.tag != "{w}hyperlink":
             return ""
         relationship = self._parts.relationships.get(node.get(RELATIONSHIP_ID, ""))
         return relationship.target if relationship and relationship.external else ""
@@ -381,9 +359,9 @@ class _Content:
         run_style = RunStyle(link=link) if link else PLAIN
         add = self.runs.add
         for node in run:
-            if node.tag == _T:
+            if node.tag == "{w}t":
                 add(node.text or "", run_style)
-            elif node.tag == _R_PR:
+            elif node.tag == "{w}rPr":
                 own_style = self._parts.run_styles.resolve(node, link)
                 if own_style is None:
                     return
@@ -396,16 +374,16 @@ class _Content:
     def _read_special(self, node: Element, run_style: RunStyle) -> None:
         match strip_namespace(node.tag):
             case "br":
-                self.runs.add("" if node.get(f"{W}type") in ("page", "column") else "\n", run_style)
+                self.runs.add("" if node.get("{w}type") in ("page", "column") else "\n", run_style)
             case "sym":
                 self.runs.add(_decode_symbol(node), run_style)
             case "fldChar":
-                self._read_field(node.get(f"{W}fldCharType", ""))
+                self._read_field(node.get("{w}fldCharType", ""))
             case "instrText":
                 if self._fields:
                     self._fields[-1] += node.text or ""
             case "footnoteReference" | "endnoteReference" as kind:
-                self._cite_note(kind.removesuffix("Reference") + node.get(f"{W}id", ""))
+                self._cite_note(kind.removesuffix("Reference") + node.get("{w}id", ""))
             case "drawing" | "pict" | "object" | "AlternateContent":
                 self._read_drawing(node)
 
@@ -439,7 +417,7 @@ class _Content:
             if name == "docPr" or (name == "shape" and not alt):
                 alt = alt or node.get("descr") or node.get("title") or node.get("alt") or ""
             is_picture = is_picture or name in ("blip", "imagedata", "chart", "relIds")
-            chart = node if node.tag == CHART else chart
+            chart = node if node.tag == "{c}chart" else chart
             pending += reversed(_list_alternative(node))
         if is_picture:
             table = read_chart(self._parts.package, self._parts.name, chart) if chart is not None else None
@@ -447,10 +425,10 @@ class _Content:
 
 
 _TEXTS: Mapping[str, str] = {
-    f"{W}tab": "\t",
-    f"{W}cr": "\n",
-    f"{W}noBreakHyphen": "-",
-    f"{W}softHyphen": "",
+    "{w}tab": "\t",
+    "{w}cr": "\n",
+    "{w}noBreakHyphen": "-",
+    "{w}softHyphen": "",
 }
 
 
@@ -466,15 +444,15 @@ class _RunStyles:
         style_id = strong = emphasis = None
         font = ""
         for node in properties:
-            if node.tag == _R_STYLE:
-                style_id = node.get(VALUE)
-            elif node.tag == _BOLD:
+            if node.tag == "{w}rStyle":
+                style_id = node.get("{w}val")
+            elif node.tag == "{w}b":
                 strong = is_on(node)
-            elif node.tag == _ITALIC:
+            elif node.tag == "{w}i":
                 emphasis = is_on(node)
-            elif node.tag == _FONTS:
-                font = node.get(_ASCII, "")
-            elif node.tag == _VANISH and is_on(node):
+            elif node.tag == "{w}rFonts":
+                font = node.get("{w}ascii", "")
+            elif node.tag == "{w}vanish" and is_on(node):
                 return None
         key = (style_id, strong, emphasis, font, link)
         if key not in self._cache:
@@ -500,7 +478,7 @@ class _RunStyles:
 
 def _decode_symbol(node: Element) -> str:
     """Decode a symbol font character, which Word maps to a private area."""
-    code = int("0" + "".join(digit for digit in node.get(f"{W}char", "")[:4] if digit in hexdigits), 16)
+    code = int("0" + "".join(digit for digit in node.get("{w}char", "")[:4] if digit in hexdigits), 16)
     return {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}.get(
         code, chr(code) if code < 0xE000 else ""
     )
@@ -527,40 +505,40 @@ def _iter_rows(table: Element) -> Iterator[Element]:
     pending = list(reversed(table))
     while pending:
         node = pending.pop()
-        if node.tag == _TR:
-            if find_path(node, _TR_PR, f"{W}del") is None:
+        if node.tag == "{w}tr":
+            if find_path(node, "{w}trPr", "{w}del") is None:
                 yield node
-        elif node.tag == _SDT:
+        elif node.tag == "{w}sdt":
             pending += reversed(_list_control_content(node))
-        elif node.tag in (f"{W}ins", f"{W}customXml"):
+        elif node.tag in ("{w}ins", "{w}customXml"):
             pending += reversed(node)
 
 
 def _read_row(row: Element) -> _TableRow:
-    properties = row.find(_TR_PR)
-    header, skipped = find_path(properties, f"{W}tblHeader"), find_path(properties, f"{W}gridBefore")
+    properties = row.find("{w}trPr")
+    header, skipped = find_path(properties, "{w}tblHeader"), find_path(properties, "{w}gridBefore")
     cells: list[_TableCell] = []
     pending = list(reversed(row))
     while pending:
         node = pending.pop()
-        if node.tag == _TC:
+        if node.tag == "{w}tc":
             cells.append(_read_cell(node))
-        elif node.tag == _SDT:
+        elif node.tag == "{w}sdt":
             pending += reversed(_list_control_content(node))
-        elif node.tag == f"{W}customXml":
+        elif node.tag == "{w}customXml":
             pending += reversed(node)
     return _TableRow(cells, header is not None and is_on(header), _read_number(skipped))
 
 
 def _read_cell(node: Element) -> _TableCell:
-    properties = node.find(_TC_PR)
-    span, merge = find_path(properties, f"{W}gridSpan"), find_path(properties, f"{W}vMerge")
-    continued = merge is not None and merge.get(VALUE, "continue") == "continue"
+    properties = node.find("{w}tcPr")
+    span, merge = find_path(properties, "{w}gridSpan"), find_path(properties, "{w}vMerge")
+    continued = merge is not None and merge.get("{w}val", "continue") == "continue"
     return _TableCell(node, max(_read_number(span), 1), continued)
 
 
 def _read_number(node: Element | None) -> int:
-    return min(parse_int(node.get(VALUE)), MAX_COLUMNS) if node is not None else 0
+    return min(parse_int(node.get("{w}val")), MAX_COLUMNS) if node is not None else 0
 
 
 _PlacedCell = tuple[int, int, _TableCell]

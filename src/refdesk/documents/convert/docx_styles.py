@@ -6,15 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.office_xml import find_path, parse_int
 from refdesk.documents.convert.runs import is_fixed_pitch
-
-W: Final = "{w}"
-VALUE: Final = f"{W}val"
-_NUM_ID, _LVL, _ILVL = f"{W}numId", f"{W}lvl", f"{W}ilvl"
 
 Role = Literal["text", "title", "heading", "caption", "code", "quote", "contents", "term"]
 
@@ -92,11 +88,11 @@ class Styles:
     """Styles of a document by id."""
 
     def __init__(self, root: Element | None) -> None:
-        nodes = root.findall(f"{W}style") if root is not None else []
-        self._nodes = {node.get(f"{W}styleId", ""): node for node in nodes}
+        nodes = root.findall("{w}style") if root is not None else []
+        self._nodes = {node.get("{w}styleId", ""): node for node in nodes}
         self._resolved: dict[str, DocxStyle] = {}
         default = next((node for node in nodes if _is_default_paragraph(node)), None)
-        self.default_id = default.get(f"{W}styleId", "") if default is not None else ""
+        self.default_id = default.get("{w}styleId", "") if default is not None else ""
         self.is_monospaced = _has_fixed_pitch_default(root) or self.get(self.default_id).fixed_pitch
 
     def get(self, style_id: str) -> DocxStyle:
@@ -135,12 +131,12 @@ class Styles:
 
 
 def _is_default_paragraph(node: Element) -> bool:
-    return node.get(f"{W}type") == "paragraph" and node.get(f"{W}default") in ("1", "true")
+    return node.get("{w}type") == "paragraph" and node.get("{w}default") in ("1", "true")
 
 
 def _has_fixed_pitch_default(root: Element | None) -> bool:
-    fonts = find_path(root, f"{W}docDefaults", f"{W}rPrDefault", f"{W}rPr", f"{W}rFonts")
-    return fonts is not None and is_fixed_pitch(fonts.get(f"{W}ascii", ""))
+    fonts = find_path(root, "{w}docDefaults", "{w}rPrDefault", "{w}rPr", "{w}rFonts")
+    return fonts is not None and is_fixed_pitch(fonts.get("{w}ascii", ""))
 
 
 def _read_name(node: Element) -> str:
@@ -149,8 +145,8 @@ def _read_name(node: Element) -> str:
 
 
 def _read_value(node: Element, path: str) -> str:
-    found = node.find(f"{W}{path}")
-    return found.get(VALUE, "") if found is not None else ""
+    found = node.find(f"{{w}}{path}")
+    return found.get("{w}val", "") if found is not None else ""
 
 
 def _classify_role(names: list[str], outline_level: int | None) -> tuple[Role, int]:
@@ -174,7 +170,7 @@ def _classify_role(names: list[str], outline_level: int | None) -> tuple[Role, i
 
 
 def _find_outline_level(ancestry: list[Element]) -> int | None:
-    values = (_read_value(properties, "outlineLvl") for node in ancestry for properties in node.findall(f"{W}pPr"))
+    values = (_read_value(properties, "outlineLvl") for node in ancestry for properties in node.findall("{w}pPr"))
     return next((parse_outline_level(value) for value in values if value), None)
 
 
@@ -186,7 +182,7 @@ def parse_outline_level(outline_level: str) -> int | None:
 
 def _find_list(ancestry: list[Element]) -> tuple[str | None, int | None]:
     for node in ancestry:
-        place = find_path(node, f"{W}pPr", f"{W}numPr")
+        place = find_path(node, "{w}pPr", "{w}numPr")
         if place is not None and (list_id := _read_value(place, "numId")):
             depth = _read_value(place, "ilvl")
             return list_id, min(parse_int(depth), 8) if depth else None
@@ -199,18 +195,18 @@ def _parse_depth(name: str) -> int | None:
 
 
 def _find_switch(ancestry: list[Element], name: str) -> bool:
-    found = (find_path(node, f"{W}rPr", f"{W}{name}") for node in ancestry)
+    found = (find_path(node, "{w}rPr", f"{{w}}{name}") for node in ancestry)
     return next((is_on(switch) for switch in found if switch is not None), False)
 
 
 def is_on(switch: Element) -> bool:
     """Whether a toggle property such as bold is on, which is the default."""
-    return switch.get(VALUE, "true") not in ("0", "false", "off", "none")
+    return switch.get("{w}val", "true") not in ("0", "false", "off", "none")
 
 
 def _has_fixed_pitch(ancestry: list[Element]) -> bool:
-    fonts = (find_path(node, f"{W}rPr", f"{W}rFonts") for node in ancestry)
-    names = (font.get(f"{W}ascii") for font in fonts if font is not None)
+    fonts = (find_path(node, "{w}rPr", "{w}rFonts") for node in ancestry)
+    names = (font.get("{w}ascii") for font in fonts if font is not None)
     return is_fixed_pitch(next((name for name in names if name), ""))
 
 
@@ -231,10 +227,10 @@ class Numbering:
     """Lists of a document and their counters."""
 
     def __init__(self, root: Element | None) -> None:
-        abstract = root.findall(f"{W}abstractNum") if root is not None else []
-        lists = root.findall(f"{W}num") if root is not None else []
-        self._abstract = {node.get(f"{W}abstractNumId", ""): node for node in abstract}
-        self._lists = {node.get(_NUM_ID, ""): node for node in lists}
+        abstract = root.findall("{w}abstractNum") if root is not None else []
+        lists = root.findall("{w}num") if root is not None else []
+        self._abstract = {node.get("{w}abstractNumId", ""): node for node in abstract}
+        self._lists = {node.get("{w}numId", ""): node for node in lists}
         self._levels: dict[str, Mapping[int, ListLevel]] = {}
         """Levels by list id and depth, loaded on use."""
         self._families = {list_id: _read_value(node, "abstractNumId") for list_id, node in self._lists.items()}
@@ -253,9 +249,9 @@ class Numbering:
     def _read_levels(self, list_id: str) -> Mapping[int, ListLevel]:
         """Return all levels of a list, with its overrides of the abstract list."""
         family, own = self._abstract.get(self._families.get(list_id, "")), self._lists.get(list_id)
-        levels = family.findall(_LVL) if family is not None else []
-        overriding = own.findall(f"{W}lvlOverride/{_LVL}") if own is not None else []
-        return {parse_int(node.get(_ILVL)): _read_list_level(node) for node in (*levels, *overriding)}
+        levels = family.findall("{w}lvl") if family is not None else []
+        overriding = own.findall("{w}lvlOverride/{w}lvl") if own is not None else []
+        return {parse_int(node.get("{w}ilvl")): _read_list_level(node) for node in (*levels, *overriding)}
 
     def next(self, place: ListPosition) -> int:
         """Advance the counter and return the number of the next item."""
@@ -282,7 +278,7 @@ class Numbering:
 
 def _read_list_level(node: Element) -> ListLevel:
     kind, pattern, start = _read_value(node, "numFmt"), _read_value(node, "lvlText"), _read_value(node, "start")
-    indent = find_path(node, f"{W}pPr", f"{W}ind")
+    indent = find_path(node, "{w}pPr", "{w}ind")
     return ListLevel(
         ordered=kind not in ("bullet", "none", "") and "%" in pattern,
         marked=kind != "none" and bool(pattern.strip()),
@@ -294,12 +290,12 @@ def _read_list_level(node: Element) -> ListLevel:
 
 def read_left_indent(node: Element | None) -> int:
     """Return the left indent in twentieths of a point."""
-    return parse_int(node.get(f"{W}left") or node.get(f"{W}start")) if node is not None else 0
+    return parse_int(node.get("{w}left") or node.get("{w}start")) if node is not None else 0
 
 
 def _iter_restarts(lists: Sequence[Element]) -> Iterator[tuple[tuple[str, int], int]]:
     for node in lists:
-        for override in node.findall(f"{W}lvlOverride"):
+        for override in node.findall("{w}lvlOverride"):
             start = _read_value(override, "startOverride")
             if start.isdecimal():
-                yield (node.get(_NUM_ID, ""), parse_int(override.get(_ILVL))), parse_int(start, 1)
+                yield (node.get("{w}numId", ""), parse_int(override.get("{w}ilvl"))), parse_int(start, 1)

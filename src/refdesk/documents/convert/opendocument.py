@@ -38,22 +38,12 @@ from refdesk.documents.model import (
 )
 from refdesk.errors import CannotConvert
 
-DRAW: Final = "{drawing}"
-OFFICE: Final = "{office}"
-PRESENTATION: Final = "{presentation}"
-STYLE: Final = "{style}"
-SVG: Final = "{svg}"
-TABLE: Final = "{table}"
-TEXT: Final = "{text}"
-FO: Final = "{fo}"
-LINK: Final = "{xlink}href"
-
 MAX_REPEATS: Final = 1_000
 """Repeated cells or spaces that one element may stand for."""
 
 _MAX_DEPTH = 8
 """Depth of nested lists; deeper ones get this depth."""
-_INVISIBLE = frozenset((f"{OFFICE}annotation", f"{TEXT}note", f"{TEXT}tracked-changes"))
+_INVISIBLE = frozenset(("{office}annotation", "{text}note", "{text}tracked-changes"))
 _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
 """Placeholders that repeat on every slide."""
 
@@ -64,18 +54,18 @@ class _File:
     def __init__(self, source: SourceFile) -> None:
         self.package: Package = open_package(source.data)
         content = self.package.read_xml("content.xml")
-        body = content.find(f"{OFFICE}body") if content is not None else None
+        body = content.find("{office}body") if content is not None else None
         if content is None or body is None or not len(body):
             raise CannotConvert("The file is broken: it has no content; save it again")
         self.body = body[0]
         self._numbered = set(_iter_numbered_levels(content))
-        self._styles = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{STYLE}style")}
+        self._styles = {node.get("{style}name", ""): node for node in content.iter("{style}style")}
 
     def is_hidden(self, node: Element) -> bool:
         """Whether a sheet's style hides it."""
-        style = self._styles.get(node.get(f"{TABLE}style-name", ""))
-        shown = style.find(f"{STYLE}table-properties") if style is not None else None
-        return shown is not None and shown.get(f"{TABLE}display") == "false"
+        style = self._styles.get(node.get("{table}style-name", ""))
+        shown = style.find("{style}table-properties") if style is not None else None
+        return shown is not None and shown.get("{table}display") == "false"
 
     def is_numbered(self, style: str, depth: int) -> bool:
         """Whether a list style has numbers at a depth."""
@@ -84,13 +74,13 @@ class _File:
     def read_style(self, name: str, link: str) -> RunStyle:
         """Return the run style of a text style."""
         style = self._styles.get(name)
-        properties_node = style.find(f"{STYLE}text-properties") if style is not None else None
+        properties_node = style.find("{style}text-properties") if style is not None else None
         if properties_node is None:
             return RunStyle(link=link)
-        font = properties_node.get(f"{STYLE}font-name") or properties_node.get(f"{FO}font-family") or ""
+        font = properties_node.get("{style}font-name") or properties_node.get("{fo}font-family") or ""
         return RunStyle(
-            strong=properties_node.get(f"{FO}font-weight") == "bold",
-            emphasis=properties_node.get(f"{FO}font-style") == "italic",
+            strong=properties_node.get("{fo}font-weight") == "bold",
+            emphasis=properties_node.get("{fo}font-style") == "italic",
             code=is_fixed_pitch(font.strip("'")),
             link=link,
         )
@@ -111,32 +101,32 @@ class _File:
         return runs
 
     def _inherit_style(self, node: Element, run_style: RunStyle) -> RunStyle:
-        if node.tag == f"{TEXT}a":
-            target = node.get(LINK, "")
+        if node.tag == "{text}a":
+            target = node.get("{xlink}href", "")
             return RunStyle(run_style.strong, run_style.emphasis, run_style.code, target if "://" in target else "")
-        if node.tag == f"{TEXT}span":
-            return self.read_style(node.get(f"{TEXT}style-name", ""), run_style.link)
+        if node.tag == "{text}span":
+            return self.read_style(node.get("{text}style-name", ""), run_style.link)
         return run_style
 
     def join_text(self, node: Element) -> str:
         """Join all paragraphs below a node, one per line."""
-        paragraphs = (child for child in node.iter() if child.tag in (f"{TEXT}p", f"{TEXT}h"))
+        paragraphs = (child for child in node.iter() if child.tag in ("{text}p", "{text}h"))
         return "\n".join(filter(None, (self.read_runs(paragraph).text() for paragraph in paragraphs)))
 
 
 def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
     """Yield the levels of list styles with numbers instead of bullets."""
-    for style in content.iter(f"{TEXT}list-style"):
-        for level in style.findall(f"{TEXT}list-level-style-number"):
-            if level.get(f"{STYLE}num-format"):
-                yield style.get(f"{STYLE}name", ""), level.get(f"{TEXT}level", "")
+    for style in content.iter("{text}list-style"):
+        for level in style.findall("{text}list-level-style-number"):
+            if level.get("{style}num-format"):
+                yield style.get("{style}name", ""), level.get("{text}level", "")
 
 
 def _expand_whitespace(node: Element) -> str:
     """Return the whitespace that an element stands for."""
-    match node.tag.removeprefix(TEXT):
+    match node.tag.removeprefix("{text}"):
         case "s":
-            return " " * min(_read_count(node, f"{TEXT}c"), MAX_REPEATS)
+            return " " * min(_read_count(node, "{text}c"), MAX_REPEATS)
         case "tab":
             return "\t"
         case "line-break":
@@ -152,7 +142,7 @@ def _read_count(node: Element, name: str) -> int:
 def convert_slides(source: SourceFile) -> Document:
     """Convert the selected slides of an ODP file."""
     file = _File(source)
-    slides = file.body.findall(f"{DRAW}page")
+    slides = file.body.findall("{drawing}page")
     wanted = source.select_pages(len(slides))
     blocks = tuple(block for number in wanted for block in _read_slide(file, slides[number - 1], number))
     properties, tags = file.package.read_properties()
@@ -181,7 +171,7 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
                 found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
         elif _get_role(shape) not in _REPEATED:
             _add_shape(file, shape, place, found)
-    notes = slide.find(f"{PRESENTATION}notes")
+    notes = slide.find("{presentation}notes")
     notes_texts = (
         [file.join_text(shape) for shape in _iter_shapes(notes) if _get_role(shape) == "notes"]
         if notes is not None
@@ -196,22 +186,22 @@ def _iter_shapes(slide: Element) -> Iterator[Element]:
     pending = list(reversed(slide))
     while pending:
         node = pending.pop()
-        if node.tag == f"{DRAW}g":
+        if node.tag == "{drawing}g":
             pending += reversed(node)
-        elif node.tag.startswith(DRAW):
+        elif node.tag.startswith("{drawing}"):
             yield node
 
 
 def _get_role(shape: Element) -> str:
-    return shape.get(f"{PRESENTATION}class", "")
+    return shape.get("{presentation}class", "")
 
 
 def _add_shape(file: _File, shape: Element, place: Place, found: BlockBuilder) -> None:
-    table = shape.find(f"{TABLE}table")
+    table = shape.find("{table}table")
     if table is not None:
         found.add(_read_table(file, table, place))
-    elif shape.find(f"{DRAW}image") is not None:
-        alt = shape.findtext(f"{SVG}desc") or shape.findtext(f"{SVG}title") or ""
+    elif shape.find("{drawing}image") is not None:
+        alt = shape.findtext("{svg}desc") or shape.findtext("{svg}title") or ""
         found.add(Picture(" ".join(alt.split()), place))
     else:
         _add_texts(file, shape, place, found)
@@ -236,7 +226,7 @@ def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -
             else:
                 _add_paragraph(runs, place, found)
         elif name in ("list", "list-item", "list-header", "text-box"):
-            own = node.get(f"{TEXT}style-name", style)
+            own = node.get("{text}style-name", style)
             inner = min(depth + (name == "list"), _MAX_DEPTH)
             pending += ((child, inner, own) for child in reversed(node))
 
@@ -252,7 +242,7 @@ def _add_paragraph(runs: Runs, place: Place, found: BlockBuilder) -> None:
 
 
 def _read_table(file: _File, node: Element, place: Place) -> Table:
-    rows = list(node.iter(f"{TABLE}table-row"))
+    rows = list(node.iter("{table}table-row"))
     cells = tuple(
         Cell(file.join_text(cell), row, column, *_read_spans(cell), header=row == 0)
         for row, line in enumerate(rows)
@@ -264,7 +254,7 @@ def _read_table(file: _File, node: Element, place: Place) -> Table:
 
 def _read_spans(cell: Element) -> tuple[int, int]:
     """Return the row and column span of a cell."""
-    tall, wide = _read_count(cell, f"{TABLE}number-rows-spanned"), _read_count(cell, f"{TABLE}number-columns-spanned")
+    tall, wide = _read_count(cell, "{table}number-rows-spanned"), _read_count(cell, "{table}number-columns-spanned")
     return min(tall, MAX_COLUMNS), min(wide, MAX_COLUMNS)
 
 
@@ -275,7 +265,7 @@ def _iter_cells(row: Element) -> Iterator[tuple[int, Element]]:
         name = strip_namespace(node.tag)
         if name not in ("table-cell", "covered-table-cell"):
             continue
-        repeats = _read_count(node, f"{TABLE}number-columns-repeated")
+        repeats = _read_count(node, "{table}number-columns-repeated")
         if name == "table-cell" and len(node):
             yield from ((column + at, node) for at in range(min(repeats, MAX_REPEATS)))
         column += repeats
@@ -286,8 +276,8 @@ def _iter_cells(row: Element) -> Iterator[tuple[int, Element]]:
 def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
     """Convert the selected sheets of an ODS file."""
     file = _File(source)
-    nodes = file.body.findall(f"{TABLE}table")
-    hidden = [node.get(f"{TABLE}name", "") for node in nodes if file.is_hidden(node)]
+    nodes = file.body.findall("{table}table")
+    hidden = [node.get("{table}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
     wanted = source.select_pages(len(visible))
     reader = _SheetReader(file, max_cells)
@@ -317,10 +307,10 @@ class _SheetReader:
 
     def read(self, node: Element) -> Sheet:
         """Read a sheet until the budget is spent."""
-        sheet = Sheet(node.get(f"{TABLE}name", ""))
+        sheet = Sheet(node.get("{table}name", ""))
         row = 0
-        for line in node.iter(f"{TABLE}table-row"):
-            repeats = _read_count(line, f"{TABLE}number-rows-repeated")
+        for line in node.iter("{table}table-row"):
+            repeats = _read_count(line, "{table}number-rows-repeated")
             texts = ((column, cell, self._file.join_text(cell)) for column, cell in _iter_cells(line))
             filled = [(column, cell, text) for column, cell, text in texts if text]
             for at in range(row, row + repeats if filled else row):
@@ -333,7 +323,7 @@ class _SheetReader:
 
     def _fill(self, sheet: Sheet, row: int, filled: Sequence[tuple[int, Element, str]]) -> None:
         for column, node, text in filled:
-            is_text = node.get(f"{OFFICE}value-type", "string") == "string"
+            is_text = node.get("{office}value-type", "string") == "string"
             sheet.put_spanning(row, column, text, *_read_spans(node), is_text=is_text)
             self._cells -= 1
             self._characters -= len(text)

@@ -13,10 +13,10 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.blocks import BlockBuilder
-from refdesk.documents.convert.charts import CHART, read_chart
+from refdesk.documents.convert.charts import read_chart
 from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
-from refdesk.documents.convert.omml import MATH, to_latex
+from refdesk.documents.convert.omml import to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, open_package
 from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
 from refdesk.documents.convert.source import SourceFile
@@ -36,18 +36,12 @@ from refdesk.documents.model import (
 )
 from refdesk.errors import CannotConvert
 
-A: Final = "{a}"
-P: Final = "{p}"
-_DIAGRAM = "{dgm}"
-_DIAGRAM_DATA = "{r}dm"
 _EMU_PER_POINT = 12_700
 ROW_TOLERANCE_POINTS: Final = 12
 """Shapes whose tops differ by at most a line of text are in one row."""
-_PLACEHOLDER = (f"{P}nvPr", f"{P}ph")
-_TEXT_BODY, _LIST_STYLE = f"{P}txBody", f"{A}lstStyle"
-_LINE, _LINE_PROPERTIES, _RUN, _RUN_PROPERTIES, _TEXT = f"{A}p", f"{A}pPr", f"{A}r", f"{A}rPr", f"{A}t"
-_FRAME = (f"{P}spPr", f"{A}xfrm")
-_OTHER_FRAMES = {f"{P}graphicFrame": (f"{P}xfrm",), f"{P}grpSp": (f"{P}grpSpPr", f"{A}xfrm")}
+_PLACEHOLDER = ("{p}nvPr", "{p}ph")
+_FRAME = ("{p}spPr", "{a}xfrm")
+_OTHER_FRAMES = {"{p}graphicFrame": ("{p}xfrm",), "{p}grpSp": ("{p}grpSpPr", "{a}xfrm")}
 """Path to the position of a shape, by tag."""
 _REPEATED = frozenset(("dt", "ftr", "hdr", "sldNum", "sldImg"))
 _TITLES = frozenset(("title", "ctrTitle"))
@@ -96,7 +90,7 @@ def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
     """Yield the part names of the slides in order; empty for one that is missing or listed twice."""
     relationships = package.read_relationships(main)
     listed: set[str] = set()
-    for entry in root.iter(f"{P}sldId"):
+    for entry in root.iter("{p}sldId"):
         relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
         name = relationship.target if relationship else ""
         yield "" if name in listed else name
@@ -104,7 +98,7 @@ def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
 
 
 def _read_size(root: Element) -> tuple[float, float]:
-    node = root.find(f"{P}sldSz")
+    node = root.find("{p}sldSz")
     return (_to_points(node, "cx"), _to_points(node, "cy")) if node is not None else (0, 0)
 
 
@@ -163,13 +157,13 @@ class _LayoutDefaults:
         """Kind and list style of a placeholder, by index."""
         self._of_master: dict[str, Element | None] = {}
         """List styles by placeholder kind."""
-        self._body_style = find_path(master, f"{P}txStyles", f"{P}bodyStyle")
+        self._body_style = find_path(master, "{p}txStyles", "{p}bodyStyle")
         for shape, own in _iter_placeholders(layout):
-            style = find_path(shape, _TEXT_BODY, _LIST_STYLE)
+            style = find_path(shape, "{p}txBody", "{a}lstStyle")
             self._of_layout.setdefault(own.get("idx", "0"), (own.get("type"), style))
             self._add_box(shape, own)
         for shape, own in _iter_placeholders(master):
-            self._of_master.setdefault(own.get("type", "obj"), find_path(shape, _TEXT_BODY, _LIST_STYLE))
+            self._of_master.setdefault(own.get("type", "obj"), find_path(shape, "{p}txBody", "{a}lstStyle"))
             self._add_box(shape, own)
 
     def _add_box(self, shape: Element, own: Element) -> None:
@@ -206,7 +200,7 @@ class _LayoutDefaults:
 
 def _iter_placeholders(root: Element | None) -> Iterator[tuple[Element, Element]]:
     """Yield placeholder shapes, each with its placeholder element."""
-    for shape in root.iter(f"{P}sp") if root is not None else ():
+    for shape in root.iter("{p}sp") if root is not None else ():
         placeholder = _find_placeholder(shape)
         if placeholder is not None:
             yield shape, placeholder
@@ -229,7 +223,7 @@ class _Slide:
 
     def read(self, root: Element) -> None:
         """Read all shapes."""
-        tree = find_path(root, f"{P}cSld", f"{P}spTree")
+        tree = find_path(root, "{p}cSld", "{p}spTree")
         placed = [(self._find_box(node), node) for node in _iter_children(tree)] if tree is not None else []
         shapes = [shape for node in sort_in_reading_order(placed) for shape in _iter_shapes(node)]
         kinds = [(shape, _get_kind(shape)) for shape in shapes]
@@ -242,9 +236,9 @@ class _Slide:
 
     def read_notes(self, notes: Element | None) -> None:
         """Read the speaker notes."""
-        shapes = notes.iter(f"{P}sp") if notes is not None else ()
-        bodies = [shape.find(_TEXT_BODY) for shape in shapes if _get_kind(shape) == "body"]
-        lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter(_LINE)]
+        shapes = notes.iter("{p}sp") if notes is not None else ()
+        bodies = [shape.find("{p}txBody") for shape in shapes if _get_kind(shape) == "body"]
+        lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter("{a}p")]
         text = "\n".join(filter(None, lines))
         if text:
             self.blocks.add(Paragraph(text, role="note", place=Place(self._number)))
@@ -262,8 +256,8 @@ class _Slide:
             self._add_text(shape, place)
 
     def _add_title(self, shape: Element, kind: str, place: Place) -> None:
-        body = shape.find(_TEXT_BODY)
-        lines = [self._read_runs(line).one_line() for line in body.iterfind(_LINE)] if body is not None else []
+        body = shape.find("{p}txBody")
+        lines = [self._read_runs(line).one_line() for line in body.iterfind("{a}p")] if body is not None else []
         text = " ".join(filter(None, lines))
         level = 1 if self._number == 1 and kind == "ctrTitle" else 2
         if text:
@@ -271,12 +265,12 @@ class _Slide:
 
     def _add_frame(self, frame: Element, place: Place) -> None:
         """Add a table, a diagram or a chart."""
-        data = find_path(frame, f"{A}graphic", f"{A}graphicData")
-        table, diagram, chart = (find_path(data, name) for name in (f"{A}tbl", f"{_DIAGRAM}relIds", CHART))
+        data = find_path(frame, "{a}graphic", "{a}graphicData")
+        table, diagram, chart = (find_path(data, name) for name in ("{a}tbl", "{dgm}relIds", "{c}chart"))
         if table is not None:
             self._add_table(table, place)
         elif diagram is not None:
-            self._add_diagram(diagram.get(_DIAGRAM_DATA, ""), place)
+            self._add_diagram(diagram.get("{r}dm", ""), place)
         else:
             drawn = read_chart(self._package, self._name, chart, place) if chart is not None else None
             self.blocks.add(drawn or Picture(_read_alt_text(frame), place))
@@ -285,18 +279,18 @@ class _Slide:
         """Add the texts of a diagram, which are in a part of their own."""
         relationship = self._relationships.get(data_id)
         root = self._package.read_xml(relationship.target) if relationship else None
-        for point in root.iter(f"{_DIAGRAM}pt") if root is not None else ():
-            text = " ".join(node.text or "" for node in point.iter(f"{A}t")).strip()
+        for point in root.iter("{dgm}pt") if root is not None else ():
+            text = " ".join(node.text or "" for node in point.iter("{a}t")).strip()
             if text:
                 self.blocks.add(ListItem(text, place=place))
 
     def _add_table(self, table: Element, place: Place) -> None:
-        properties = table.find(f"{A}tblPr")
+        properties = table.find("{a}tblPr")
         headed = properties is not None and properties.get("firstRow") in ("1", "true")
-        rows = table.findall(f"{A}tr")
+        rows = table.findall("{a}tr")
         cells = tuple(
             Cell(
-                "\n".join(filter(None, (self._read_runs(line).text() for line in node.iter(_LINE)))),
+                "\n".join(filter(None, (self._read_runs(line).text() for line in node.iter("{a}p")))),
                 row,
                 column,
                 _read_span(node, "rowSpan"),
@@ -304,7 +298,7 @@ class _Slide:
                 headed and not row,
             )
             for row, cells in enumerate(rows)
-            for column, node in enumerate(cells.findall(f"{A}tc"))
+            for column, node in enumerate(cells.findall("{a}tc"))
             if not (node.get("hMerge") or node.get("vMerge"))
         )
         if any(cell.text for cell in cells):
@@ -312,12 +306,12 @@ class _Slide:
             self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns, place=place)))
 
     def _add_text(self, shape: Element, place: Place) -> None:
-        body = shape.find(_TEXT_BODY)
+        body = shape.find("{p}txBody")
         if body is None:
             return
-        styles = [*body.findall(_LIST_STYLE), *self._defaults.iter_list_styles(_find_placeholder(shape))]
+        styles = [*body.findall("{a}lstStyle"), *self._defaults.iter_list_styles(_find_placeholder(shape))]
         numbers = _ListCounter()
-        for paragraph in body.findall(_LINE):
+        for paragraph in body.findall("{a}p"):
             self._add_paragraph(paragraph, styles, numbers, place)
 
     def _add_paragraph(self, node: Element, styles: Sequence[Element], numbers: _ListCounter, place: Place) -> None:
@@ -339,18 +333,18 @@ class _Slide:
     def _read_runs(self, paragraph: Element) -> Runs:
         runs = Runs()
         for node in paragraph:
-            if node.tag in (_RUN, f"{A}fld"):
-                runs.add(node.findtext(_TEXT, ""), self._read_style(node.find(_RUN_PROPERTIES)))
-            elif node.tag == f"{A}br":
-                runs.add("\n", self._read_style(node.find(_RUN_PROPERTIES)))
+            if node.tag in ("{a}r", "{a}fld"):
+                runs.add(node.findtext("{a}t", ""), self._read_style(node.find("{a}rPr")))
+            elif node.tag == "{a}br":
+                runs.add("\n", self._read_style(node.find("{a}rPr")))
             elif strip_namespace(node.tag) in ("AlternateContent", "m"):
-                runs.add("".join(f"${to_latex(formula)}$" for formula in node.iter(f"{MATH}oMath")))
+                runs.add("".join(f"${to_latex(formula)}$" for formula in node.iter("{m}oMath")))
         return runs
 
     def _read_style(self, properties: Element | None) -> RunStyle:
         if properties is None:
             return PLAIN
-        font, clicked = properties.find(f"{A}latin"), properties.find(f"{A}hlinkClick")
+        font, clicked = properties.find("{a}latin"), properties.find("{a}hlinkClick")
         relationship = self._relationships.get(clicked.get(RELATIONSHIP_ID, "")) if clicked is not None else None
         link = relationship.target if relationship and relationship.external else ""
         strong, emphasis = properties.get("b") in ("1", "true"), properties.get("i") in ("1", "true")
@@ -409,7 +403,7 @@ def _read_alt_text(shape: Element) -> str:
 def _read_box(shape: Element) -> Box | None:
     """Return the explicit position of a shape, or None."""
     frame = find_path(shape, *_OTHER_FRAMES.get(shape.tag, _FRAME))
-    offset, extent = find_path(frame, f"{A}off"), find_path(frame, f"{A}ext")
+    offset, extent = find_path(frame, "{a}off"), find_path(frame, "{a}ext")
     if offset is None or extent is None:
         return None
     left, top = _to_points(offset, "x"), _to_points(offset, "y")
@@ -422,19 +416,19 @@ def _read_span(cell: Element, name: str) -> int:
 
 def _find_bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, Element | None]:
     """Return the depth and bullet of a paragraph; the nearest definition counts."""
-    own = paragraph.find(_LINE_PROPERTIES)
+    own = paragraph.find("{a}pPr")
     depth = min(parse_int(own.get("lvl")), 8) if own is not None else 0
-    for properties in (own, *(style.find(f"{A}lvl{depth + 1}pPr") for style in styles)):
+    for properties in (own, *(style.find(f"{{a}}lvl{depth + 1}pPr") for style in styles)):
         for node in properties if properties is not None else ():
             if node.tag in _BULLETS:
                 return depth, node
             # Layouts remove bullets from whole placeholders, but deeper levels are still below an item.
-            if node.tag == f"{A}buNone" and (properties is own or depth == 0):
+            if node.tag == "{a}buNone" and (properties is own or depth == 0):
                 return depth, None
     return depth, None
 
 
-_BULLETS = frozenset(f"{A}{name}" for name in ("buChar", "buAutoNum", "buBlip"))
+_BULLETS = frozenset(f"{{a}}{name}" for name in ("buChar", "buAutoNum", "buBlip"))
 
 
 class _ListCounter:
