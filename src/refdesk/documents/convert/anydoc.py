@@ -14,9 +14,8 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
+from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector, check_size
 from refdesk.documents.convert.detection import detect_kind
-from refdesk.documents.convert.grids import check_size
 from refdesk.documents.convert.ooxml import open_package
 from refdesk.documents.convert.runs import Runs, RunStyle
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden

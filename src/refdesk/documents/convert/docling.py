@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.convert.grids import MAX_GRID_CELLS
+from refdesk.documents.convert.blocks import MAX_GRID_CELLS
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.docling_terms import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS, TERM
 from refdesk.documents.model import (

@@ -12,7 +12,7 @@ from itertools import pairwise
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
+from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, NoteCollector, check_size, ensure_header
 from refdesk.documents.convert.charts import read_chart
 from refdesk.documents.convert.docx_styles import (
     PLAIN_STYLE,
@@ -26,7 +26,6 @@ from refdesk.documents.convert.docx_styles import (
     parse_outline_level,
     read_left_indent,
 )
-from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, parse_xml, strip_namespace
 from refdesk.documents.convert.omml import to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, open_package

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import BlockBuilder
-from refdesk.documents.convert.grids import MAX_COLUMNS, check_size
+from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size
 from refdesk.documents.convert.office_xml import parse_int, strip_namespace
 from refdesk.documents.convert.ooxml import Package, open_package
 from refdesk.documents.convert.runs import Runs, RunStyle, is_fixed_pitch

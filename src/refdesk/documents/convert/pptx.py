@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import BlockBuilder
+from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size, ensure_header
 from refdesk.documents.convert.charts import read_chart
-from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
 from refdesk.documents.convert.omml import to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, open_package

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from refdesk.documents.convert.grids import MAX_GRID_CELLS
+from refdesk.documents.convert.blocks import MAX_GRID_CELLS
 from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table
 
 MAX_CELLS: Final = 200_000

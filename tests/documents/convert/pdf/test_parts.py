@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, find_page_edge
-from refdesk.documents.convert.pdf.fonts import Font
 from refdesk.documents.convert.pdf.headings import parse_depth
 from refdesk.documents.convert.pdf.layout import Line, group_rows, join_words
 from refdesk.documents.convert.pdf.lists import parse_marker
 from refdesk.documents.convert.pdf.metadata import parse_date
 from refdesk.documents.convert.pdf.page_reader import Word
+from refdesk.documents.convert.pdf.pdfium import Font
 from refdesk.documents.convert.pdf.survey import choose_sample
 from refdesk.documents.convert.pdf.text import join_text
 

@@ -12,7 +12,7 @@ from refdesk.documents.model import Block, Heading
 
 from .anchors import find_anchor
 from .boilerplate import MOSTLY_LINKS, measure_link_share
-from .flat import extract_text
+from .inline import extract_text
 
 _MAIN = "main, [role=main]"
 _ARTICLES = "article, [itemprop=articleBody]"

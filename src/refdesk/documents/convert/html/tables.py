@@ -9,7 +9,7 @@ from selectolax.lexbor import LexborNode
 
 from refdesk.documents.model import Cell, Table
 
-from .flat import extract_text
+from .inline import extract_text
 
 MAX_COLUMNS = 500
 """Wider tables are cut; a cell may claim any column span."""

@@ -30,10 +30,16 @@ from refdesk.documents.model import (
 
 from .anchors import find_anchor, find_term_anchor
 from .boilerplate import MAX_NAME, Attributes, is_boilerplate, is_page_boilerplate
-from .code import detect_language
-from .flat import extract_code, extract_formula, extract_text, format_script, is_footnote_mark
-from .inline import InlineText
-from .link_targets import resolve_link
+from .inline import (
+    InlineText,
+    detect_language,
+    extract_code,
+    extract_formula,
+    extract_text,
+    format_script,
+    is_footnote_mark,
+    resolve_link,
+)
 from .tables import is_layout, read_grid, read_table
 from .terms import MAX_SYNONYMS, DefinitionList, adopt_following, join_paragraphs, join_titles, make_title
 

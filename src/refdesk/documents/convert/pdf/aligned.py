@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from refdesk.documents.convert.pdf.layout import Line, enclose_boxes
+from refdesk.documents.convert.pdf.layout import LEAST_STEP, Line, enclose_boxes
 from refdesk.documents.convert.pdf.lists import parse_marker
-from refdesk.documents.convert.pdf.measures import LEAST_STEP
 from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.tables import CAPTION, CellDraft, RowDraft, TableDraft
 from refdesk.documents.model import Box

@@ -1,4 +1,4 @@
-"""Running headers, footers and page numbers."""
+"""Running headers, footers, page numbers, and entries of contents pages."""
 
 from __future__ import annotations
 
@@ -130,3 +130,24 @@ def _make_offset_keys(line: Line) -> list[tuple[int, int]]:
     """Return the offsets of a line's first and last number from the page number."""
     numbers = {int(found[1]) for found in (_FIRST_NUMBER.search(line.text), _LAST_NUMBER.search(line.text)) if found}
     return [(number - line.page, band) for number in numbers for band in _compute_bands(line)]
+
+
+CONTENTS_LINES = 3
+"""Lines with leaders that make a contents page."""
+
+_LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}|(?:·\s?){4,}")
+_ENTRY = re.compile(r"(?:(?:\.\s?){4,}|(?:…\s?){2,}|(?:·\s?){4,}).{0,4}?\b(?:\d{1,4}|[ivxlc]{1,7})\W*$")
+_PAGE_AT_END = re.compile(r"\s(?:\d{1,4}|[ivxlc]{1,7})$")
+
+
+def has_leaders(text: str) -> bool:
+    """Whether a text has dot leaders."""
+    return _LEADERS.search(text) is not None
+
+
+def drop_contents_entries(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines of a page without entries of a table of contents."""
+    entries = {id(line) for line in lines if _ENTRY.search(line.text)}
+    if len(entries) >= CONTENTS_LINES:
+        entries |= {id(line) for line in lines if _PAGE_AT_END.search(line.text)}
+    return [line for line in lines if id(line) not in entries]

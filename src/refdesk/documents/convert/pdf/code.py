@@ -7,9 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from refdesk.documents.convert.pdf.layout import Line
+from refdesk.documents.convert.pdf.layout import PARAGRAPH_GAP, Line, Measures
 from refdesk.documents.convert.pdf.lists import SURE_BULLETS
-from refdesk.documents.convert.pdf.measures import PARAGRAPH_GAP, Measures
 
 CODE_SHARE = 0.9
 """Share of fixed-pitch letters; the rest are prompts, arrows and line-end marks."""

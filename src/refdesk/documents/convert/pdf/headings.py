@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from refdesk.documents.convert.pdf.layout import WIDE_GAP, Line, split_row
+from refdesk.documents.convert.pdf.layout import WIDE_GAP, Line, Measures, split_row
 from refdesk.documents.convert.pdf.lists import SURE_BULLETS
-from refdesk.documents.convert.pdf.measures import Measures
-from refdesk.documents.convert.pdf.outline import Bookmark
+from refdesk.documents.convert.pdf.metadata import Bookmark
 from refdesk.documents.convert.pdf.text import normalize_letters
 
 MAX_LINES = 4

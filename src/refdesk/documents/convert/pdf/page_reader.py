@@ -16,7 +16,7 @@ from itertools import pairwise, repeat
 from typing import Any
 
 from refdesk.documents.convert.pdf import pdfium
-from refdesk.documents.convert.pdf.fonts import Font, read_font
+from refdesk.documents.convert.pdf.pdfium import Font, read_font
 from refdesk.documents.convert.pdf.tags import Tags, read_tags
 from refdesk.documents.model import Box
 

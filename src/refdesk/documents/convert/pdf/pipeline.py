@@ -13,16 +13,13 @@ from typing import Any
 
 from refdesk.documents.convert.pdf import metadata
 from refdesk.documents.convert.pdf.aligned import find_aligned_tables
-from refdesk.documents.convert.pdf.assembly import Assembly
-from refdesk.documents.convert.pdf.block_drafts import DraftBuilder, PageLines
-from refdesk.documents.convert.pdf.layout import Line
-from refdesk.documents.convert.pdf.measures import compute_area
+from refdesk.documents.convert.pdf.block_drafts import Assembly, DraftBuilder, PageLines
+from refdesk.documents.convert.pdf.layout import Line, compute_area
 from refdesk.documents.convert.pdf.ocr import SCANNED_COVER, PageRecognizer, format_pages
 from refdesk.documents.convert.pdf.page_reader import PageContent
 from refdesk.documents.convert.pdf.pdfium import open_pdf
-from refdesk.documents.convert.pdf.ruled import find_ruled_tables
 from refdesk.documents.convert.pdf.survey import AnalyzedPage, Survey
-from refdesk.documents.convert.pdf.tables import TableDraft, find_tagged_tables
+from refdesk.documents.convert.pdf.tables import TableDraft, find_ruled_tables, find_tagged_tables
 from refdesk.documents.convert.pdf.tags import is_tagged
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Box, Document, Page

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from refdesk.documents.convert.pdf import metadata, outline
-from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, find_page_edge
-from refdesk.documents.convert.pdf.contents import drop_contents_entries
+from refdesk.documents.convert.pdf import metadata
+from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, drop_contents_entries, find_page_edge
 from refdesk.documents.convert.pdf.headings import (
     HeadingMap,
     HeadingStyles,
@@ -22,10 +21,17 @@ from refdesk.documents.convert.pdf.headings import (
     find_styled_headings,
     find_tagged_headings,
 )
-from refdesk.documents.convert.pdf.layout import Line, build_lines, find_common_gutters, find_gutters, group_rows
-from refdesk.documents.convert.pdf.measures import Measures, measure
+from refdesk.documents.convert.pdf.layout import (
+    Line,
+    Measures,
+    build_lines,
+    find_common_gutters,
+    find_gutters,
+    group_rows,
+    measure,
+)
+from refdesk.documents.convert.pdf.metadata import Bookmark
 from refdesk.documents.convert.pdf.ocr import PageRecognizer
-from refdesk.documents.convert.pdf.outline import Bookmark
 from refdesk.documents.convert.pdf.page_reader import PageContent, read_page
 
 SAMPLE_SPREAD = 6
@@ -147,7 +153,7 @@ def choose_sample(first: int, last: int, total: int) -> list[int]:
 
 def _load_outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Bookmark]]]:
     """Return whether the outline names the headings, and its bookmarks by page, neighbours included."""
-    found = outline.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
+    found = metadata.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
     rich = found.total >= max(2, len(document) / PAGES_PER_ENTRY)
     by_page: dict[int, Sequence[Bookmark]] = {
         page: list(group) for page, group in groupby(sorted(found.entries, key=_get_page), key=_get_page)
