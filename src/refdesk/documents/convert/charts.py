@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.number_format import compile_format, format_general
+from refdesk.documents.convert.number_format import format_value
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, parse_int
 from refdesk.documents.convert.ooxml import Package
 from refdesk.documents.model import Place, Table, table_from_rows
@@ -41,11 +41,8 @@ def _build_table(root: Element | None, place: Place | None) -> Table | None:
     rows = [[categories.get(at, str(at + 1)), *(column.get(at, "") for column in columns)] for at in places]
     title = root.find("{c}chart/{c}title")
     caption = "".join(node.text or "" for node in title.iter("{a}t")).strip() if title is not None else ""
-    return table_from_rows([["", *map(_read_name, series)], *rows], caption=caption, place=place)
-
-
-def _read_name(series: Element) -> str:
-    return series.findtext("{c}tx//{c}v", "").strip()
+    names = [each.findtext("{c}tx//{c}v", "").strip() for each in series]
+    return table_from_rows([["", *names], *rows], caption=caption, place=place)
 
 
 def _read_points(series: Element, *names: str) -> dict[int, str]:
@@ -58,12 +55,4 @@ def _read_points(series: Element, *names: str) -> dict[int, str]:
     is_number = axis.find(".//{c}numCache") is not None or axis.find(".//{c}numLit") is not None
     points = ((node.get("idx", ""), node.findtext("{c}v", "").strip()) for node in level.iter("{c}pt"))
     kept = {parse_int(at): text for at, text in points if parse_int(at, MAX_POINTS) < MAX_POINTS}
-    return {at: _format_value(text, code) for at, text in kept.items()} if is_number else kept
-
-
-def _format_value(text: str, code: str) -> str:
-    try:
-        value = float(text)
-        return format_general(value) if code == "General" else compile_format(code)(value)
-    except (ValueError, OverflowError):
-        return text
+    return {at: format_value(text, code) for at, text in kept.items()} if is_number else kept

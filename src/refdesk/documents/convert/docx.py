@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
@@ -84,14 +83,16 @@ def join_plain_runs(data: bytes) -> bytes:
     if b"<![CDATA[" in data:
         return data
     data = data.replace(_SPACED, b"<w:t>").replace(b"<w:rPr></w:rPr>", b"")
-    texts = data.split(_NEXT_RUN)
-    return b"".join([texts[0], *[text if _is_plain(before) else _NEXT_RUN + text for before, text in pairwise(texts)]])
-
-
-def _is_plain(xml: bytes) -> bool:
-    """Whether the XML ends within a run that has nothing but text."""
-    tag = xml.rfind(b"<")
-    return tag < 0 or xml[tag - 5 : tag + 5] == b"<w:r><w:t>"
+    first, *rest = data.split(_NEXT_RUN)
+    joined, before = [first], first
+    for text in rest:
+        # A run is plain if the XML before it ends within a run that has nothing but text.
+        tag = before.rfind(b"<")
+        if tag >= 0 and before[tag - 5 : tag + 5] != b"<w:r><w:t>":
+            joined.append(_NEXT_RUN)
+        joined.append(text)
+        before = text
+    return b"".join(joined)
 
 
 _SPACED, _NEXT_RUN = b'<w:t xml:space="preserve">', b"</w:t></w:r><w:r><w:t>"
@@ -125,14 +126,12 @@ def _load_parts(package: Package, main: str, text: bytes) -> _Parts:
     notes = {
         f"{kind}{note.get('{w}id')}": note
         for kind in ("footnote", "endnote")
-        for note in _list_children(part(f"{kind}s"))
+        for root in (part(f"{kind}s"),)
+        if root is not None
+        for note in root
         if note.get("{w}type") in (None, "normal")
     }
     return _Parts(styles, numbering, package, main, package.read_relationships(main), run_styles, notes)
-
-
-def _list_children(node: Element | None) -> Sequence[Element]:
-    return list(node) if node is not None else ()
 
 
 _DirectProperties = Mapping[str, Element]
@@ -162,10 +161,8 @@ class _Reader:
                 pending += (child for box in reversed(content.boxes) for child in reversed(box))
             elif node.tag == "{w}tbl":
                 pending += self._add_table(node)
-            elif node.tag == "{w}sdt":
-                pending += reversed(_list_control_content(node))
             elif node.tag not in _INVISIBLE:
-                pending += reversed(_list_alternative(node))
+                pending += reversed(_list_children(node))
         self._add_notes()
 
     def _add_paragraph(self, node: Element, content: _Content) -> None:
@@ -237,7 +234,8 @@ class _Reader:
             # A character style marks inline code; a font set by hand is more likely a command line.
             sure = " " in text and not runs.has_code_style()
             self.blocks.add_monospaced(runs.raw().rstrip(), Paragraph(text, spans), sure=sure)
-        elif self.blocks.is_in_list and self._continues_item(direct):
+        elif self.blocks.is_in_list and 0 < self._item_indent <= read_left_indent(direct.get("{w}ind")):
+            # Without a marker, but indented like the item above it.
             self.blocks.continue_item(text, spans)
         else:
             self._item_indent = 0
@@ -256,19 +254,27 @@ class _Reader:
         depth = max(place.depth, style.list_depth or 0)
         self.blocks.add(ListItem(text, spans, depth, bool(level and level.ordered), number))
 
-    def _continues_item(self, direct: _DirectProperties) -> bool:
-        """Whether a paragraph without a marker is indented like the item above it."""
-        return 0 < self._item_indent <= read_left_indent(direct.get("{w}ind"))
-
     def _add_table(self, node: Element) -> Sequence[Element]:
         """Add a table; the content of a single-cell table is returned, since that is only a frame."""
         rows = [_read_row(row) for row in _iter_rows(node)]
         if len(rows) == 1 and len(rows[0].cells) == 1:
             return list(reversed(rows[0].cells[0].node))
-        placed = list(_place_cells(rows))
+        placed: list[tuple[int, int, _TableCell]] = []
+        heights: list[int] = []
+        openings: dict[int, int] = {}
+        for at, row in enumerate(rows):
+            column = row.skipped
+            for cell in row.cells:
+                if cell.continued and column in openings:
+                    heights[openings[column]] += 1
+                else:
+                    openings[column] = len(placed)
+                placed.append((at, column, cell))
+                heights.append(1)
+                column += cell.span
         cells = tuple(
-            Cell(self._read_cell_text(cell.node), row, column, tall, cell.span, rows[row].header)
-            for (row, column, cell), tall in zip(placed, _count_row_spans(placed), strict=True)
+            Cell(self._read_cell_text(cell.node), at, column, tall, cell.span, rows[at].header)
+            for (at, column, cell), tall in zip(placed, heights, strict=True)
             if not cell.continued
         )
         if any(cell.text for cell in cells):
@@ -287,10 +293,8 @@ class _Reader:
                 content.read(node)
                 lines.append(content.runs.text())
                 pending += (child for box in reversed(content.boxes) for child in reversed(box))
-            elif node.tag == "{w}sdt":
-                pending += reversed(_list_control_content(node))
             elif node.tag not in _INVISIBLE:
-                pending += reversed(_list_alternative(node))
+                pending += reversed(_list_children(node))
         return "\n".join(filter(None, lines))
 
     def _add_notes(self) -> None:
@@ -299,19 +303,17 @@ class _Reader:
             self.blocks.add(note)
 
 
-def _list_control_content(node: Element) -> Sequence[Element]:
-    """Return the content of a content control; nothing for a table of contents."""
-    gallery = find_path(node, "{w}sdtPr", "{w}docPartObj", "{w}docPartGallery")
-    if gallery is not None and gallery.get("{w}val") == "Table of Contents":
-        return ()
-    return _list_children(node.find("{w}sdtContent"))
+def _list_children(node: Element) -> Sequence[Element]:
+    """Return the children of a node, the first of alternative versions, or the content of a content control.
 
-
-def _list_alternative(node: Element) -> Sequence[Element]:
-    """Return the children of a node; the first of alternative versions."""
-    if node.tag != "{mc}AlternateContent":
-        return list(node)
-    return list(node)[:1]
+    A table of contents has none.
+    """
+    if node.tag == "{w}sdt":
+        gallery = find_path(node, "{w}sdtPr", "{w}docPartObj", "{w}docPartGallery")
+        if gallery is not None and gallery.get("{w}val") == "Table of Contents":
+            return ()
+        return list(content) if (content := node.find("{w}sdtContent")) is not None else ()
+    return list(node)[:1] if node.tag == "{mc}AlternateContent" else list(node)
 
 
 class _Content:
@@ -338,19 +340,12 @@ class _Content:
                 elif node.tag == "{m}oMath":
                     self.runs.add(f"${to_latex(node)}$")
                 elif node.tag not in _INVISIBLE:
-                    pending.append((iter(self._list_visible(node)), self._find_link_target(node) or link))
+                    is_link = node.tag == "{w}hyperlink"
+                    linked = self._parts.relationships.get(node.get(RELATIONSHIP_ID, "")) if is_link else None
+                    pending.append((iter(_list_children(node)), linked.target if linked and linked.external else link))
                     break
             else:
                 pending.pop()
-
-    def _list_visible(self, node: Element) -> Sequence[Element]:
-        return _list_control_content(node) if node.tag == "{w}sdt" else _list_alternative(node)
-
-    def _find_link_target(self, node: Element) -> str:
-        if node.tag != "{w}hyperlink":
-            return ""
-        relationship = self._parts.relationships.get(node.get(RELATIONSHIP_ID, ""))
-        return relationship.target if relationship and relationship.external else ""
 
     def _read_run(self, run: Element, link: str) -> None:
         if self._links:
@@ -375,32 +370,28 @@ class _Content:
             case "br":
                 self.runs.add("" if node.get("{w}type") in ("page", "column") else "\n", run_style)
             case "sym":
-                self.runs.add(_decode_symbol(node), run_style)
+                code = int("0" + "".join(digit for digit in node.get("{w}char", "")[:4] if digit in hexdigits), 16)
+                self.runs.add(_SYMBOLS.get(code, chr(code) if code < 0xE000 else ""), run_style)
             case "fldChar":
-                self._read_field(node.get("{w}fldCharType", ""))
-            case "instrText":
-                if self._fields:
-                    self._fields[-1] += node.text or ""
+                # A field is an instruction, then its result; that of a link is its text.
+                mark = node.get("{w}fldCharType", "")
+                if mark == "begin":
+                    self._fields.append("")
+                    self._links.append("")
+                elif mark == "separate" and self._fields:
+                    words = self._fields[-1].split('"')
+                    self._links[-1] = words[1].strip() if words[0].strip() == "HYPERLINK" and len(words) > 1 else ""
+                elif mark == "end" and self._fields:
+                    self._fields.pop()
+                    self._links.pop()
+            case "instrText" if self._fields:
+                self._fields[-1] += node.text or ""
             case "footnoteReference" | "endnoteReference" as kind:
-                self._cite_note(kind.removesuffix("Reference") + node.get("{w}id", ""))
+                note_id = kind.removesuffix("Reference") + node.get("{w}id", "")
+                if note_id in self._parts.notes:
+                    self.runs.add(self._notes.cite(note_id))
             case "drawing" | "pict" | "object" | "AlternateContent":
                 self._read_drawing(node)
-
-    def _read_field(self, kind: str) -> None:
-        """Handle a field mark. A field is an instruction, then its result; that of a link is its text."""
-        if kind == "begin":
-            self._fields.append("")
-            self._links.append("")
-        elif kind == "separate" and self._fields:
-            words = self._fields[-1].split('"')
-            self._links[-1] = words[1].strip() if words[0].strip() == "HYPERLINK" and len(words) > 1 else ""
-        elif kind == "end" and self._fields:
-            self._fields.pop()
-            self._links.pop()
-
-    def _cite_note(self, note_id: str) -> None:
-        if note_id in self._parts.notes:
-            self.runs.add(self._notes.cite(note_id))
 
     def _read_drawing(self, drawing: Element) -> None:
         """Read a drawing: a picture, a chart, or text boxes that belong to the document."""
@@ -417,18 +408,15 @@ class _Content:
                 alt = alt or node.get("descr") or node.get("title") or node.get("alt") or ""
             is_picture = is_picture or name in ("blip", "imagedata", "chart", "relIds")
             chart = node if node.tag == "{c}chart" else chart
-            pending += reversed(_list_alternative(node))
+            pending += reversed(list(node)[:1] if node.tag == "{mc}AlternateContent" else node)
         if is_picture:
             table = read_chart(self._parts.package, self._parts.name, chart) if chart is not None else None
             self.drawn.append(table or Picture(" ".join(alt.split())))
 
 
-_TEXTS: Mapping[str, str] = {
-    "{w}tab": "\t",
-    "{w}cr": "\n",
-    "{w}noBreakHyphen": "-",
-    "{w}softHyphen": "",
-}
+_TEXTS = {"{w}tab": "\t", "{w}cr": "\n", "{w}noBreakHyphen": "-", "{w}softHyphen": ""}
+_SYMBOLS = {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}
+"""Characters of symbol fonts, which Word maps to a private area."""
 
 
 class _RunStyles:
@@ -475,14 +463,6 @@ class _RunStyles:
         return PLAIN if run_style == PLAIN else run_style
 
 
-def _decode_symbol(node: Element) -> str:
-    """Decode a symbol font character, which Word maps to a private area."""
-    code = int("0" + "".join(digit for digit in node.get("{w}char", "")[:4] if digit in hexdigits), 16)
-    return {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}.get(
-        code, chr(code) if code < 0xE000 else ""
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _TableCell:
     node: Element
@@ -507,10 +487,8 @@ def _iter_rows(table: Element) -> Iterator[Element]:
         if node.tag == "{w}tr":
             if find_path(node, "{w}trPr", "{w}del") is None:
                 yield node
-        elif node.tag == "{w}sdt":
-            pending += reversed(_list_control_content(node))
-        elif node.tag in ("{w}ins", "{w}customXml"):
-            pending += reversed(node)
+        elif node.tag in ("{w}sdt", "{w}ins", "{w}customXml"):
+            pending += reversed(_list_children(node))
 
 
 def _read_row(row: Element) -> _TableRow:
@@ -521,44 +499,13 @@ def _read_row(row: Element) -> _TableRow:
     while pending:
         node = pending.pop()
         if node.tag == "{w}tc":
-            cells.append(_read_cell(node))
-        elif node.tag == "{w}sdt":
-            pending += reversed(_list_control_content(node))
-        elif node.tag == "{w}customXml":
-            pending += reversed(node)
+            span, merge = find_path(node, "{w}tcPr", "{w}gridSpan"), find_path(node, "{w}tcPr", "{w}vMerge")
+            continued = merge is not None and merge.get("{w}val", "continue") == "continue"
+            cells.append(_TableCell(node, max(_read_number(span), 1), continued))
+        elif node.tag in ("{w}sdt", "{w}customXml"):
+            pending += reversed(_list_children(node))
     return _TableRow(cells, header is not None and is_on(header), _read_number(skipped))
-
-
-def _read_cell(node: Element) -> _TableCell:
-    properties = node.find("{w}tcPr")
-    span, merge = find_path(properties, "{w}gridSpan"), find_path(properties, "{w}vMerge")
-    continued = merge is not None and merge.get("{w}val", "continue") == "continue"
-    return _TableCell(node, max(_read_number(span), 1), continued)
 
 
 def _read_number(node: Element | None) -> int:
     return min(parse_int(node.get("{w}val")), MAX_COLUMNS) if node is not None else 0
-
-
-_PlacedCell = tuple[int, int, _TableCell]
-"""A cell with its row and column."""
-
-
-def _place_cells(rows: Sequence[_TableRow]) -> Iterator[_PlacedCell]:
-    for at, row in enumerate(rows):
-        column = row.skipped
-        for cell in row.cells:
-            yield at, column, cell
-            column += cell.span
-
-
-def _count_row_spans(placed: Sequence[_PlacedCell]) -> list[int]:
-    """Return the row span of each cell: itself and the cells below that continue it."""
-    heights = [1] * len(placed)
-    openings: dict[int, int] = {}
-    for index, (_, column, cell) in enumerate(placed):
-        if cell.continued and column in openings:
-            heights[openings[column]] += 1
-        else:
-            openings[column] = index
-    return heights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element
@@ -91,9 +91,12 @@ class Styles:
         nodes = root.findall("{w}style") if root is not None else []
         self._nodes = {node.get("{w}styleId", ""): node for node in nodes}
         self._resolved: dict[str, DocxStyle] = {}
-        default = next((node for node in nodes if _is_default_paragraph(node)), None)
-        self.default_id = default.get("{w}styleId", "") if default is not None else ""
-        self.is_monospaced = _has_fixed_pitch_default(root) or self.get(self.default_id).fixed_pitch
+        defaults = (node for node in nodes if node.get("{w}default") in ("1", "true"))
+        ids = (node.get("{w}styleId", "") for node in defaults if node.get("{w}type") == "paragraph")
+        self.default_id = next(ids, "")
+        fonts = find_path(root, "{w}docDefaults", "{w}rPrDefault", "{w}rPr", "{w}rFonts")
+        default_font = fonts.get("{w}ascii", "") if fonts is not None else ""
+        self.is_monospaced = is_fixed_pitch(default_font) or self.get(self.default_id).fixed_pitch
 
     def get(self, style_id: str) -> DocxStyle:
         """Return the style with this id, or a plain one."""
@@ -106,18 +109,25 @@ class Styles:
         ancestry = list(self._iter_ancestry(style_id))
         if not ancestry:
             return PLAIN_STYLE
-        names = [_read_name(node) for node in ancestry]
-        role, level = _classify_role(names, _find_outline_level(ancestry))
-        list_id, depth = _find_list(ancestry)
+        # Built-in styles have English names in files of every language.
+        names = [_read_value(node, "name").lower() for node in ancestry]
+        outlines = (_read_value(properties, "outlineLvl") for node in ancestry for properties in node.findall("{w}pPr"))
+        role, level = _classify_role(names, next((parse_outline_level(value) for value in outlines if value), None))
+        lists = (find_path(node, "{w}pPr", "{w}numPr") for node in ancestry)
+        place = next((place for place in lists if place is not None and _read_value(place, "numId")), None)
+        depth = _read_value(place, "ilvl") if place is not None else ""
+        named_depth = _LIST_DEPTH.fullmatch(names[0])
+        fonts = (find_path(node, "{w}rPr", "{w}rFonts") for node in ancestry)
+        font = next((name for each in fonts if each is not None and (name := each.get("{w}ascii"))), "")
         return DocxStyle(
             name=names[0],
             role=role,
             level=level,
-            list_id=list_id,
-            list_depth=depth if depth is not None else _parse_depth(names[0]),
+            list_id=_read_value(place, "numId") if place is not None else None,
+            list_depth=min(parse_int(depth), 8) if depth else int(named_depth[1]) - 1 if named_depth else None,
             strong=_find_switch(ancestry, "b"),
             emphasis=_find_switch(ancestry, "i"),
-            fixed_pitch=_has_fixed_pitch(ancestry),
+            fixed_pitch=is_fixed_pitch(font),
         )
 
     def _iter_ancestry(self, style_id: str) -> Iterator[Element]:
@@ -128,20 +138,6 @@ class Styles:
                 return
             yield node
             style_id = _read_value(node, "basedOn")
-
-
-def _is_default_paragraph(node: Element) -> bool:
-    return node.get("{w}type") == "paragraph" and node.get("{w}default") in ("1", "true")
-
-
-def _has_fixed_pitch_default(root: Element | None) -> bool:
-    fonts = find_path(root, "{w}docDefaults", "{w}rPrDefault", "{w}rPr", "{w}rFonts")
-    return fonts is not None and is_fixed_pitch(fonts.get("{w}ascii", ""))
-
-
-def _read_name(node: Element) -> str:
-    """Return the name of a style; built-in ones have English names in files of every language."""
-    return _read_value(node, "name").lower()
 
 
 def _read_value(node: Element, path: str) -> str:
@@ -169,29 +165,10 @@ def _classify_role(names: list[str], outline_level: int | None) -> tuple[Role, i
     return ("heading", outline_level) if outline_level else ("text", 0)
 
 
-def _find_outline_level(ancestry: list[Element]) -> int | None:
-    values = (_read_value(properties, "outlineLvl") for node in ancestry for properties in node.findall("{w}pPr"))
-    return next((parse_outline_level(value) for value in values if value), None)
-
-
 def parse_outline_level(outline_level: str) -> int | None:
     """Parse an outline level. Word counts from 0 and writes 9 for body text."""
     level = parse_int(outline_level, 9)
     return level + 1 if level < 9 else None
-
-
-def _find_list(ancestry: list[Element]) -> tuple[str | None, int | None]:
-    for node in ancestry:
-        place = find_path(node, "{w}pPr", "{w}numPr")
-        if place is not None and (list_id := _read_value(place, "numId")):
-            depth = _read_value(place, "ilvl")
-            return list_id, min(parse_int(depth), 8) if depth else None
-    return None, None
-
-
-def _parse_depth(name: str) -> int | None:
-    match = _LIST_DEPTH.fullmatch(name)
-    return int(match[1]) - 1 if match else None
 
 
 def _find_switch(ancestry: list[Element], name: str) -> bool:
@@ -202,12 +179,6 @@ def _find_switch(ancestry: list[Element], name: str) -> bool:
 def is_on(switch: Element) -> bool:
     """Whether a toggle property such as bold is on, which is the default."""
     return switch.get("{w}val", "true") not in ("0", "false", "off", "none")
-
-
-def _has_fixed_pitch(ancestry: list[Element]) -> bool:
-    fonts = (find_path(node, "{w}rPr", "{w}rFonts") for node in ancestry)
-    names = (font.get("{w}ascii") for font in fonts if font is not None)
-    return is_fixed_pitch(next((name for name in names if name), ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +206,12 @@ class Numbering:
         """Levels by list id and depth, loaded on use."""
         self._families = {list_id: _read_value(node, "abstractNumId") for list_id, node in self._lists.items()}
         """Abstract list by list id; its lists share counters."""
-        self._restarts = dict(_iter_restarts(lists))
+        self._restarts = {
+            (node.get("{w}numId", ""), parse_int(override.get("{w}ilvl"))): parse_int(start, 1)
+            for node in lists
+            for override in node.findall("{w}lvlOverride")
+            if (start := _read_value(override, "startOverride")).isdecimal()
+        }
         self._counts: dict[str, dict[int, int]] = defaultdict(dict)
         self._started: set[tuple[str, int]] = set()
 
@@ -243,15 +219,13 @@ class Numbering:
         """Return the marker at a position, or None if the document doesn't define it."""
         known = self._levels.get(place.list_id)
         if known is None:
-            known = self._levels[place.list_id] = self._read_levels(place.list_id)
+            family, own = self._abstract.get(self._families.get(place.list_id, "")), self._lists.get(place.list_id)
+            levels = family.findall("{w}lvl") if family is not None else []
+            overriding = own.findall("{w}lvlOverride/{w}lvl") if own is not None else []
+            known = self._levels[place.list_id] = {
+                parse_int(node.get("{w}ilvl")): _read_list_level(node) for node in (*levels, *overriding)
+            }
         return known.get(place.depth)
-
-    def _read_levels(self, list_id: str) -> Mapping[int, ListLevel]:
-        """Return all levels of a list, with its overrides of the abstract list."""
-        family, own = self._abstract.get(self._families.get(list_id, "")), self._lists.get(list_id)
-        levels = family.findall("{w}lvl") if family is not None else []
-        overriding = own.findall("{w}lvlOverride/{w}lvl") if own is not None else []
-        return {parse_int(node.get("{w}ilvl")): _read_list_level(node) for node in (*levels, *overriding)}
 
     def next(self, place: ListPosition) -> int:
         """Advance the counter and return the number of the next item."""
@@ -291,11 +265,3 @@ def _read_list_level(node: Element) -> ListLevel:
 def read_left_indent(node: Element | None) -> int:
     """Return the left indent in twentieths of a point."""
     return parse_int(node.get("{w}left") or node.get("{w}start")) if node is not None else 0
-
-
-def _iter_restarts(lists: Sequence[Element]) -> Iterator[tuple[tuple[str, int], int]]:
-    for node in lists:
-        for override in node.findall("{w}lvlOverride"):
-            start = _read_value(override, "startOverride")
-            if start.isdecimal():
-                yield (node.get("{w}numId", ""), parse_int(override.get("{w}ilvl"))), parse_int(start, 1)

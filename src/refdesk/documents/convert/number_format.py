@@ -102,6 +102,15 @@ def format_general(value: float) -> str:
     return f"{value:.15g}".replace("e", "E")
 
 
+def format_value(text: str, code: str, *, from_1904: bool = False) -> str:
+    """Format the text of a number; other text is returned unchanged."""
+    try:
+        value = float(text)
+        return format_general(value) if code == "General" else compile_format(code, from_1904=from_1904)(value)
+    except (ValueError, OverflowError):
+        return text
+
+
 @lru_cache(maxsize=1024)
 def compile_format(code: str, *, from_1904: bool = False) -> Render:
     """Compile a format to a function; some workbooks count days from 1904."""

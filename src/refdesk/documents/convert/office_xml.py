@@ -83,35 +83,27 @@ def find_path(node: Element | None, *names: str) -> Element | None:
 def parse_xml(data: bytes, name: str) -> Element:
     """Parse a part, with short namespace names."""
     try:
-        data = _to_utf8(data)
-        _check_xml(data, name)
+        # In UTF-8, checks on the bytes can't be bypassed.
+        encoding = _STARTS.get(data[:2])
+        if encoding is None:
+            stated = _ENCODING.match(data)
+            encoding = stated[1].decode("ascii").lower() if stated else "utf-8"
+        data = data if encoding in ("utf-8", "utf8") else data.decode(encoding).encode("utf-8")
+        if b"<!DOCTYPE" in data:
+            raise CannotConvert(
+                f"The part {name!r} of the file declares a DTD, which no office program writes; save it again"
+            )
+        # The shortest element is `<a/>`.
+        if len(data) > 4 * MAX_XML_ELEMENTS and data.count(b"<") - data.count(b"</") > MAX_XML_ELEMENTS:
+            raise CannotConvert(
+                f"The part {name!r} of the file holds more than {MAX_XML_ELEMENTS} elements; split the file"
+            )
         parser = XMLParser(encoding="utf-8")
         parser.feed(_shorten_namespaces(data))
         root: Element = parser.close()
     except (ParseError, ValueError, LookupError) as error:
         raise CannotConvert(f"The file is broken: its part {name!r} is not well-formed XML; save it again") from error
     return root
-
-
-def _to_utf8(data: bytes) -> bytes:
-    """Convert to UTF-8, so that checks on the bytes can't be bypassed."""
-    encoding = _STARTS.get(data[:2])
-    if encoding is None:
-        stated = _ENCODING.match(data)
-        encoding = stated[1].decode("ascii").lower() if stated else "utf-8"
-    return data if encoding in ("utf-8", "utf8") else data.decode(encoding).encode("utf-8")
-
-
-def _check_xml(data: bytes, name: str) -> None:
-    if b"<!DOCTYPE" in data:
-        raise CannotConvert(
-            f"The part {name!r} of the file declares a DTD, which no office program writes; save it again"
-        )
-    # The shortest element is `<a/>`.
-    if len(data) > 4 * MAX_XML_ELEMENTS and data.count(b"<") - data.count(b"</") > MAX_XML_ELEMENTS:
-        raise CannotConvert(
-            f"The part {name!r} of the file holds more than {MAX_XML_ELEMENTS} elements; split the file"
-        )
 
 
 def _shorten_namespaces(data: bytes) -> bytes:

@@ -185,15 +185,11 @@ def open_package(data: bytes) -> Package:
         archive = zipfile.ZipFile(BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
         raise CannotConvert(BROKEN) from error
-    _check_entries(archive.infolist(), len(data))
-    return Package(archive, data)
-
-
-def _check_entries(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
+    entries = archive.infolist()
     if any(entry.flag_bits & 1 for entry in entries):
         raise CannotConvert(LOCKED)
     unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > MAX_UNPACKED_BYTES or unpacked > max(ALWAYS_ALLOWED_BYTES, packed_bytes * MAX_RATIO):
+    if unpacked > MAX_UNPACKED_BYTES or unpacked > max(ALWAYS_ALLOWED_BYTES, len(data) * MAX_RATIO):
         raise CannotConvert(
             f"The file would unpack to {unpacked // 1_000_000} MB, more than a document of its size may hold; split it"
         )
@@ -202,3 +198,4 @@ def _check_entries(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
         if entry.header_offset < end:
             raise CannotConvert("The file is not a sound zip package: its parts lie over one another")
         end = entry.header_offset + 30 + entry.compress_size
+    return Package(archive, data)

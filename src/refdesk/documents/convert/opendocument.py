@@ -169,7 +169,21 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
             if text:
                 found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
         elif _get_role(shape) not in _REPEATED:
-            _add_shape(file, shape, place, found)
+            table = shape.find("{table}table")
+            if table is not None:
+                rows = list(table.iter("{table}table-row"))
+                cells = tuple(
+                    Cell(file.join_text(cell), row, column, *_read_spans(cell), header=row == 0)
+                    for row, line in enumerate(rows)
+                    for column, cell in _iter_cells(line)
+                )
+                columns = max((cell.column + cell.column_span for cell in cells), default=0)
+                found.add(check_size(Table(cells, len(rows), columns, place=place)))
+            elif shape.find("{drawing}image") is not None:
+                alt = shape.findtext("{svg}desc") or shape.findtext("{svg}title") or ""
+                found.add(Picture(" ".join(alt.split()), place))
+            else:
+                _add_texts(file, shape, place, found)
     notes = slide.find("{presentation}notes")
     notes_texts = (
         [file.join_text(shape) for shape in _iter_shapes(notes) if _get_role(shape) == "notes"]
@@ -193,17 +207,6 @@ def _iter_shapes(slide: Element) -> Iterator[Element]:
 
 def _get_role(shape: Element) -> str:
     return shape.get("{presentation}class", "")
-
-
-def _add_shape(file: _File, shape: Element, place: Place, found: BlockBuilder) -> None:
-    table = shape.find("{table}table")
-    if table is not None:
-        found.add(_read_table(file, table, place))
-    elif shape.find("{drawing}image") is not None:
-        alt = shape.findtext("{svg}desc") or shape.findtext("{svg}title") or ""
-        found.add(Picture(" ".join(alt.split()), place))
-    else:
-        _add_texts(file, shape, place, found)
 
 
 def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -> None:
@@ -238,17 +241,6 @@ def _add_paragraph(runs: Runs, place: Place, found: BlockBuilder) -> None:
         found.add(Code(runs.raw().rstrip(), place=place))
     else:
         found.add(Paragraph(text, spans, place=place))
-
-
-def _read_table(file: _File, node: Element, place: Place) -> Table:
-    rows = list(node.iter("{table}table-row"))
-    cells = tuple(
-        Cell(file.join_text(cell), row, column, *_read_spans(cell), header=row == 0)
-        for row, line in enumerate(rows)
-        for column, cell in _iter_cells(line)
-    )
-    columns = max((cell.column + cell.column_span for cell in cells), default=0)
-    return check_size(Table(cells, len(rows), columns, place=place))
 
 
 def _read_spans(cell: Element) -> tuple[int, int]:

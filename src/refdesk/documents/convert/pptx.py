@@ -57,7 +57,8 @@ def convert(source: SourceFile) -> Document:
         )
     names = list(_list_slides(package, main, root))
     wanted = source.select_pages(len(names))
-    deck = _Deck(package, _read_size(root))
+    size = root.find("{p}sldSz")
+    deck = _Deck(package, (_to_points(size, "cx"), _to_points(size, "cy")) if size is not None else (0, 0))
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
         deck.read(number, names[number - 1])
@@ -96,11 +97,6 @@ def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
         listed.add(name)
 
 
-def _read_size(root: Element) -> tuple[float, float]:
-    node = root.find("{p}sldSz")
-    return (_to_points(node, "cx"), _to_points(node, "cy")) if node is not None else (0, 0)
-
-
 def _to_points(node: Element, name: str) -> float:
     value = node.get(name, "0")
     emu = parse_int(value.removeprefix("-"))
@@ -127,19 +123,17 @@ class _Deck:
         if root.get("show") in ("0", "false"):
             self.hidden.append(number)
         relationships = self.package.read_relationships(name)
-        slide = _Slide(number, name, self.package, self._load_layout(_find_target(relationships, "slideLayout")))
-        slide.read(root)
-        slide.read_notes(self.package.read_xml(_find_target(relationships, "notesSlide")))
-        self.blocks += slide.blocks.build()
-
-    def _load_layout(self, layout: str) -> _LayoutDefaults:
-        """Load a layout, cached since many slides share it."""
+        # Cached, since many slides share a layout.
+        layout = _find_target(relationships, "slideLayout")
         known = self._layouts.get(layout)
         if known is None:
             master = self.package.find_related(layout, "slideMaster") if layout in self.package.names else None
             roots = (self.package.read_xml(layout), self.package.read_xml(master) if master else None)
             known = self._layouts[layout] = _LayoutDefaults(*roots)
-        return known
+        slide = _Slide(number, name, self.package, known)
+        slide.read(root)
+        slide.read_notes(self.package.read_xml(_find_target(relationships, "notesSlide")))
+        self.blocks += slide.blocks.build()
 
 
 def _find_target(relationships: Mapping[str, Relationship], kind: str) -> str:
@@ -250,17 +244,14 @@ class _Slide:
         elif name == "graphicFrame":
             self._add_frame(shape, place)
         elif kind in _TITLES:
-            self._add_title(shape, kind, place)
+            body = shape.find("{p}txBody")
+            lines = [self._read_runs(line).one_line() for line in body.iterfind("{a}p")] if body is not None else []
+            text = " ".join(filter(None, lines))
+            level = 1 if self._number == 1 and kind == "ctrTitle" else 2
+            if text:
+                self.blocks.add(Heading(text, level, place))
         elif kind not in _REPEATED:
             self._add_text(shape, place)
-
-    def _add_title(self, shape: Element, kind: str, place: Place) -> None:
-        body = shape.find("{p}txBody")
-        lines = [self._read_runs(line).one_line() for line in body.iterfind("{a}p")] if body is not None else []
-        text = " ".join(filter(None, lines))
-        level = 1 if self._number == 1 and kind == "ctrTitle" else 2
-        if text:
-            self.blocks.add(Heading(text, level, place))
 
     def _add_frame(self, frame: Element, place: Place) -> None:
         """Add a table, a diagram or a chart."""
@@ -269,19 +260,16 @@ class _Slide:
         if table is not None:
             self._add_table(table, place)
         elif diagram is not None:
-            self._add_diagram(diagram.get("{r}dm", ""), place)
+            # The texts of a diagram are in a part of their own.
+            relationship = self._relationships.get(diagram.get("{r}dm", ""))
+            root = self._package.read_xml(relationship.target) if relationship else None
+            for point in root.iter("{dgm}pt") if root is not None else ():
+                text = " ".join(node.text or "" for node in point.iter("{a}t")).strip()
+                if text:
+                    self.blocks.add(ListItem(text, place=place))
         else:
             drawn = read_chart(self._package, self._name, chart, place) if chart is not None else None
             self.blocks.add(drawn or Picture(_read_alt_text(frame), place))
-
-    def _add_diagram(self, data_id: str, place: Place) -> None:
-        """Add the texts of a diagram, which are in a part of their own."""
-        relationship = self._relationships.get(data_id)
-        root = self._package.read_xml(relationship.target) if relationship else None
-        for point in root.iter("{dgm}pt") if root is not None else ():
-            text = " ".join(node.text or "" for node in point.iter("{a}t")).strip()
-            if text:
-                self.blocks.add(ListItem(text, place=place))
 
     def _add_table(self, table: Element, place: Place) -> None:
         properties = table.find("{a}tblPr")
@@ -309,25 +297,24 @@ class _Slide:
         if body is None:
             return
         styles = [*body.findall("{a}lstStyle"), *self._defaults.iter_list_styles(_find_placeholder(shape))]
-        numbers = _ListCounter()
+        counts: dict[int, int] = {}
         for paragraph in body.findall("{a}p"):
-            self._add_paragraph(paragraph, styles, numbers, place)
-
-    def _add_paragraph(self, node: Element, styles: Sequence[Element], numbers: _ListCounter, place: Place) -> None:
-        runs = self._read_runs(node)
-        text, spans = runs.text_and_spans()
-        if not text:
-            self.blocks.add_blank_line()
-            return
-        depth, bullet = _find_bullet(node, styles)
-        if runs.is_all_code() and bullet is None:
-            self.blocks.add(Code(runs.raw().rstrip(), place=place))
-        elif bullet is None:
-            self.blocks.add(Paragraph(text, spans, place=place))
-        else:
-            ordered = strip_namespace(bullet.tag) == "buAutoNum"
-            number = numbers.next(depth, bullet) if ordered else 1
-            self.blocks.add(ListItem(text, spans, depth, ordered, number, place))
+            runs = self._read_runs(paragraph)
+            text, spans = runs.text_and_spans()
+            depth, bullet = _find_bullet(paragraph, styles)
+            if not text:
+                self.blocks.add_blank_line()
+            elif runs.is_all_code() and bullet is None:
+                self.blocks.add(Code(runs.raw().rstrip(), place=place))
+            elif bullet is None:
+                self.blocks.add(Paragraph(text, spans, place=place))
+            elif strip_namespace(bullet.tag) == "buAutoNum":
+                counts = {known: count for known, count in counts.items() if known <= depth}
+                first = parse_int(bullet.get("startAt"), 1)
+                counts[depth] = max(counts.get(depth, first - 1) + 1, first)
+                self.blocks.add(ListItem(text, spans, depth, ordered=True, number=counts[depth], place=place))
+            else:
+                self.blocks.add(ListItem(text, spans, depth, place=place))
 
     def _read_runs(self, paragraph: Element) -> Runs:
         runs = Runs()
@@ -428,17 +415,3 @@ def _find_bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, El
 
 
 _BULLETS = frozenset(f"{{a}}{name}" for name in ("buChar", "buAutoNum", "buBlip"))
-
-
-class _ListCounter:
-    """Counters of the numbered items of a shape, by depth."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def next(self, depth: int, bullet: Element) -> int:
-        """Return the number of the next item."""
-        self._counts = {known: count for known, count in self._counts.items() if known <= depth}
-        first = parse_int(bullet.get("startAt"), 1)
-        self._counts[depth] = max(self._counts.get(depth, first - 1) + 1, first)
-        return self._counts[depth]

@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from refdesk.documents.convert.charts import read_sheet_charts
-from refdesk.documents.convert.number_format import BUILT_IN, compile_format, format_general
+from refdesk.documents.convert.number_format import BUILT_IN, format_value
 from refdesk.documents.convert.office_xml import (
     RELATIONSHIP_ID,
     SPREADSHEET,
@@ -85,14 +85,38 @@ class _Workbook:
 
     def __init__(self, package: Package, main: str, root: Element, max_cells: int) -> None:
         self._package = package
-        self.sheets = list(_list_sheets(package, main, root))
+        self.sheets: list[_SheetEntry] = []
+        relationships = package.read_relationships(main)
+        for node in root.iterfind(f"{S}sheets/{S}sheet"):
+            relationship = relationships.get(node.get(RELATIONSHIP_ID, ""))
+            hidden = node.get("state", "visible") != "visible"
+            self.sheets.append(_SheetEntry(node.get("name", ""), relationship.target if relationship else "", hidden))
         properties = root.find(f"{S}workbookPr")
         self._from_1904 = properties is not None and properties.get("date1904") in ("1", "true")
-        self._texts = _read_shared_strings(package, package.find_related(main, "sharedStrings"))
-        styles = package.find_related(main, "styles")
-        self._formats = _read_formats(package.read_xml(styles) if styles else None)
+        self._texts: list[str] = []
+        """Strings that cells refer to by index."""
+        self._formats: list[str] = []
+        """Number format of each cell style, by index."""
         self._budget = _Budget(max_cells)
         self._omissions: list[str] = []
+        self._read_shared_strings(package.find_related(main, "sharedStrings"))
+        styles = package.read_xml(package.find_related(main, "styles") or "")
+        if styles is not None:
+            nodes = styles.iterfind(f"{S}numFmts/{S}numFmt")
+            custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in nodes}
+            ids = [node.get("numFmtId", "0") for node in styles.iterfind(f"{S}cellXfs/{S}xf")]
+            self._formats = [custom.get(id_) or BUILT_IN.get(parse_int(id_), "General") for id_ in ids]
+
+    def _read_shared_strings(self, part: str | None) -> None:
+        if part is None:
+            return
+        characters = 0
+        with self._package.open(part) as stream:
+            for node in _iter_elements(stream, part, "si", "sst"):
+                self._texts.append(_read_rich_text(node))
+                characters += len(self._texts[-1])
+                if characters > MAX_CHARACTERS:
+                    raise CannotConvert(f"The workbook holds more than {MAX_CHARACTERS} characters of text; split it")
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings on left-out content."""
@@ -131,51 +155,10 @@ class _Workbook:
         if kind == "b":
             return ("TRUE" if text == "1" else "FALSE") if text else "", False
         if kind == "n" and text:
-            return self._format_number(text, cell.get("s", "0")), False
+            at = parse_int(cell.get("s", "0"), len(self._formats))
+            code = self._formats[at] if at < len(self._formats) else "General"
+            return format_value(text, code, from_1904=self._from_1904), False
         return text.strip(), kind == "str"
-
-    def _format_number(self, text: str, style: str) -> str:
-        at = parse_int(style, len(self._formats))
-        code = self._formats[at] if at < len(self._formats) else "General"
-        try:
-            value = float(text)
-            return (
-                format_general(value) if code == "General" else compile_format(code, from_1904=self._from_1904)(value)
-            )
-        except (ValueError, OverflowError):
-            return text
-
-
-def _list_sheets(package: Package, main: str, root: Element) -> Iterator[_SheetEntry]:
-    relationships = package.read_relationships(main)
-    for node in root.iterfind(f"{S}sheets/{S}sheet"):
-        relationship = relationships.get(node.get(RELATIONSHIP_ID, ""))
-        hidden = node.get("state", "visible") != "visible"
-        yield _SheetEntry(node.get("name", ""), relationship.target if relationship else "", hidden)
-
-
-def _read_formats(root: Element | None) -> list[str]:
-    """Return the number format of each cell style, by index."""
-    if root is None:
-        return []
-    custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in root.iterfind(f"{S}numFmts/{S}numFmt")}
-    ids = [node.get("numFmtId", "0") for node in root.iterfind(f"{S}cellXfs/{S}xf")]
-    return [custom.get(id_) or BUILT_IN.get(parse_int(id_), "General") for id_ in ids]
-
-
-def _read_shared_strings(package: Package, part: str | None) -> list[str]:
-    """Return the strings that cells refer to by index."""
-    texts: list[str] = []
-    if part is None:
-        return texts
-    characters = 0
-    with package.open(part) as stream:
-        for node in _iter_elements(stream, part, "si", "sst"):
-            texts.append(_read_rich_text(node))
-            characters += len(texts[-1])
-            if characters > MAX_CHARACTERS:
-                raise CannotConvert(f"The workbook holds more than {MAX_CHARACTERS} characters of text; split it")
-    return texts
 
 
 def _read_rich_text(node: Element | None) -> str:
@@ -198,7 +181,8 @@ def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Elemen
             if not has_begun and b"<!DOCTYPE" in chunk:
                 raise CannotConvert(f"The part {part!r} of the file declares a DTD, which no office program writes")
             parser.feed(chunk.replace(STRICT_SPREADSHEET.encode(), SPREADSHEET.encode()))
-            for event, node in _read_events(parser):
+            events: Any = parser.read_events()
+            for event, node in events:
                 has_begun = True
                 if event == "start":
                     parent = node if node.tag == f"{S}{names[-1]}" else parent
@@ -208,11 +192,6 @@ def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Elemen
                         parent.clear()
     except ParseError as error:
         raise CannotConvert(f"The file is broken: its part {part!r} is not well-formed XML; save it again") from error
-
-
-def _read_events(parser: XMLPullParser[Any]) -> Iterator[tuple[str, Element]]:
-    """Return the parsed events; the library's type includes kinds that weren't requested."""
-    return parser.read_events()  # type: ignore[return-value]
 
 
 @dataclass(slots=True)
@@ -245,32 +224,28 @@ class _SheetReader:
         for node in _iter_elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
             name = strip_namespace(node.tag)
             if name == "row":
+                self.row = _parse_index(node.get("r")) or self.row + 1
                 if self.budget.is_spent:
-                    self.row = _parse_index(node.get("r")) or self.row + 1
                     return False
-                self._read_row(node)
+                column = -1
+                for cell in node:
+                    column = _letters_to_column(cell.get("r", "").rstrip("0123456789")) if cell.get("r") else column + 1
+                    if column >= MAX_SHEET_COLUMNS:
+                        break
+                    text, is_text = self.workbook.format_cell(cell)
+                    if not text and cell.find(f"{S}v") is None and (formula := cell.find(f"{S}f")) is not None:
+                        text, is_text = f"={formula.text or '…'}", True
+                        self.uncomputed += 1
+                    if text:
+                        self.sheet.put(self.row - 1, column, text, is_text=is_text)
+                        self.budget.cells -= 1
+                        self.budget.characters -= len(text)
             elif name == "dimension":
                 areas = _parse_area(node.get("ref", ""))
                 self.last_row = areas.bottom + 1 if areas else 0
             elif len(self.sheet.merges) < _MAX_MERGES and (area := _parse_area(node.get("ref", ""))):
                 self.sheet.merges.append(area)
         return True
-
-    def _read_row(self, node: Element) -> None:
-        self.row = _parse_index(node.get("r")) or self.row + 1
-        column = -1
-        for cell in node:
-            column = _letters_to_column(cell.get("r", "").rstrip("0123456789")) if cell.get("r") else column + 1
-            if column >= MAX_SHEET_COLUMNS:
-                break
-            text, is_text = self.workbook.format_cell(cell)
-            if not text and cell.find(f"{S}v") is None and (formula := cell.find(f"{S}f")) is not None:
-                text, is_text = f"={formula.text or '…'}", True
-                self.uncomputed += 1
-            if text:
-                self.sheet.put(self.row - 1, column, text, is_text=is_text)
-                self.budget.cells -= 1
-                self.budget.characters -= len(text)
 
 
 def _parse_index(text: str | None) -> int:
