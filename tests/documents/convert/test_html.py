@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.documents.convert import html
-from refdesk.documents.convert.html import guard, tables
+from refdesk.documents.convert.html import tables
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table, Term
 from refdesk.errors import CannotConvert
@@ -302,7 +302,7 @@ def test_a_page_without_text_is_refused(data: bytes) -> None:
     [
         (b"<div>" * 200_000, "nests more than"),
         (b"<div " + b" ".join(b"a%d=1" % index for index in range(300_000)) + b">x", "attributes"),
-        (b"<p>word</p>" * (guard.MAX_CHARACTERS // 10), "characters, more than"),
+        (b"<p>word</p>" * (html.MAX_CHARACTERS // 10), "characters, more than"),
     ],
 )
 def test_a_page_made_to_stall_the_parser_is_refused(data: bytes, reason: str) -> None:
@@ -311,7 +311,7 @@ def test_a_page_made_to_stall_the_parser_is_refused(data: bytes, reason: str) ->
 
 
 def test_a_drawing_of_many_strokes_is_not_taken_for_depth() -> None:
-    drawing = b"<svg><title>t</title><g>" + b"<path d='M 0 0'/><text>x</text>" * guard.MAX_DEPTH + b"</g></svg>"
+    drawing = b"<svg><title>t</title><g>" + b"<path d='M 0 0'/><text>x</text>" * html.MAX_DEPTH + b"</g></svg>"
     assert html.convert(SourceFile(b"<p>x</p>" + drawing, "p")).blocks == (Paragraph("x"),)
 
 

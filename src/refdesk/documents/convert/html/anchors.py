@@ -53,18 +53,15 @@ def find_term_anchor(term: LexborNode) -> str:
 def _find_section_anchor(heading: LexborNode) -> str:
     """Return the id of the innermost element that starts with the heading and has one."""
     node, above = heading, heading.parent
-    while above is not None and above.tag not in _OUTERMOST and _is_first_content(node):
+    while above is not None and above.tag not in _OUTERMOST:
+        *_, first = node, *_iter_empty_before(node)
+        if first.prev is not None:
+            break
         anchor = _get_anchor(above)
         if anchor and anchor.lower() not in _LAYOUT:
             return anchor
         node, above = above, above.parent
     return ""
-
-
-def _is_first_content(node: LexborNode) -> bool:
-    """Whether an element is the first content of its parent."""
-    *_, first = [None, *_iter_empty_before(node)]
-    return (first or node).prev is None
 
 
 def _find_preceding_anchor(heading: LexborNode) -> str:

@@ -74,8 +74,10 @@ def is_boilerplate(tag: str, attributes: Attributes, node: LexborNode) -> bool:
     if not attributes:
         return False
     verdict = _classify(tag, (attributes.get("class") or "")[:MAX_NAME], (attributes.get("id") or "")[:MAX_NAME])
-    if verdict != "content":
-        return verdict == "boilerplate" or _is_navigation(node)
+    if verdict == "doubtful":
+        return measure_link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
+    if verdict == "boilerplate":
+        return True
     return (
         _is_hidden(attributes)
         or attributes.get("role") in _EXCLUDED_ROLES
@@ -112,10 +114,6 @@ def _is_hidden(attributes: Attributes) -> bool:
         return attributes.get("role") != "tabpanel"
     style = attributes.get("style")
     return style is not None and "n" in style and bool(_HIDDEN_STYLE.search(style))
-
-
-def _is_navigation(node: LexborNode) -> bool:
-    return measure_link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
 
 
 def _is_page_link(attributes: Attributes, node: LexborNode) -> bool:

@@ -212,7 +212,7 @@ def extract_code(node: LexborNode) -> str:
     if node.css_first("br, div, li, p, tr") is None:
         text = node.text()
     else:
-        text = _LINE_EDGE.sub("\n", "".join(_iter_pieces(node, _get_line_separator)))
+        text = _LINE_EDGE.sub("\n", "".join(_iter_pieces(node, lambda tag: "\0" if tag in _LINE_TAGS else "")))
     lines = [line.rstrip() for line in text.replace("\xa0", " ").split("\n")]
     return "\n".join(lines).strip("\n")
 
@@ -227,11 +227,6 @@ def extract_formula(node: LexborNode) -> str:
 
 def _get_word_separator(tag: str) -> str:
     return "" if tag in _INLINE else " "
-
-
-def _get_line_separator(tag: str) -> str:
-    """Return a mark for both ends of a line element; consecutive marks make one line break."""
-    return "\0" if tag in _LINE_TAGS else ""
 
 
 def _iter_pieces(root: LexborNode, get_separator: Callable[[str], str]) -> Iterator[str]:

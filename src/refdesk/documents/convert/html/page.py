@@ -74,14 +74,10 @@ def drop_boilerplate(tree: LexborHTMLParser) -> None:
     """Remove scripts, styles, pager links and tables of contents of the page itself."""
     for node in tree.css("script:not([type^='math/tex']), style"):
         node.decompose()
-    _drop_outermost([*map(_find_link_row, tree.css(_PAGER_LINKS)), *_find_contents_lists(tree)])
-
-
-def _drop_outermost(nodes: Sequence[LexborNode]) -> None:
-    """Remove elements; of nested ones only the outermost is touched."""
-    ids = {node.mem_id for node in nodes}
-    outermost = {node.mem_id: node for node in nodes if ids.isdisjoint(above.mem_id for above in _iter_ancestors(node))}
-    for node in outermost.values():
+    nodes = {node.mem_id: node for node in (*map(_find_link_row, tree.css(_PAGER_LINKS)), *_find_contents_lists(tree))}
+    # Of nested elements, only the outermost is touched.
+    outermost = [node for node in nodes.values() if not any(above.mem_id in nodes for above in _iter_ancestors(node))]
+    for node in outermost:
         node.decompose()
 
 
@@ -98,13 +94,13 @@ def _find_contents_lists(tree: LexborHTMLParser) -> list[LexborNode]:
     if not candidates:
         return []
     places = {node.attributes.get("id") or node.attributes.get("name") for node in tree.css("[id], a[name]")}
-    return [node for node in candidates if _links_only_to(places, node)]
-
-
-def _links_only_to(places: set[str | None], node: LexborNode) -> bool:
-    targets = [link.attributes.get("href") or "" for link in node.css("a[href]")]
-    own = sum(target.rpartition("#")[2] in places for target in targets if "#" in target)
-    return len(targets) > 0 and own >= OWN_LINK_SHARE * len(targets) and measure_link_share(node) > MOSTLY_LINKS
+    found: list[LexborNode] = []
+    for node in candidates:
+        targets = [link.attributes.get("href") or "" for link in node.css("a[href]")]
+        own = sum(target.rpartition("#")[2] in places for target in targets if "#" in target)
+        if targets and own >= OWN_LINK_SHARE * len(targets) and measure_link_share(node) > MOSTLY_LINKS:
+            found.append(node)
+    return found
 
 
 def _find_link_row(link: LexborNode) -> LexborNode:
@@ -122,14 +118,12 @@ def find_main_part(body: LexborNode) -> LexborNode:
     part = _find_largest(body.css(_MAIN), body, MAIN_SHARE / 2)
     if part is not None:
         return _find_largest(part.css(_ARTICLES), part, MAIN_SHARE) or part
-    return _find_largest(body.css(_ARTICLES), body, MAIN_SHARE) or _find_container(body) or body
-
-
-def _find_container(body: LexborNode) -> LexborNode | None:
-    """Return an element named as content that holds most of the text and every title."""
+    if (article := _find_largest(body.css(_ARTICLES), body, MAIN_SHARE)) is not None:
+        return article
+    # An element named as content has to hold every title.
     titles = len(body.css(_H1))
     candidates = [node for node in body.css(_CONTAINERS) if len(node.css(_H1)) == titles]
-    return _find_largest(candidates, body, MAIN_SHARE)
+    return _find_largest(candidates, body, MAIN_SHARE) or body
 
 
 def _find_largest(candidates: Sequence[LexborNode], around: LexborNode, share: float) -> LexborNode | None:
@@ -144,10 +138,11 @@ def _find_largest(candidates: Sequence[LexborNode], around: LexborNode, share: f
 def add_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
     """Start the blocks with the page's title, which may be outside of the main content or below the site's title."""
     stated = read_title(tree)
-    titles = [block.text for block in blocks if isinstance(block, Heading) and block.level == 1]
+    titles = [block for block in blocks if isinstance(block, Heading) and block.level == 1]
     if titles:
-        is_below = len(titles) > 1 and not stated.startswith(titles[0]) and stated.startswith(titles[1])
-        return blocks[1:] if is_below and _is_title(blocks[0]) else blocks
+        texts = [title.text for title in titles]
+        is_below = len(texts) > 1 and not stated.startswith(texts[0]) and stated.startswith(texts[1])
+        return blocks[1:] if is_below and blocks[0] is titles[0] else blocks
     outside = (Heading(extract_text(node), 1, anchor=find_anchor(node)) for node in tree.css(_H1))
     title = next((heading for heading in outside if heading.text and stated.startswith(heading.text)), None)
     return [title, *blocks] if title else _raise_title(blocks, stated)
@@ -165,10 +160,6 @@ def _raise_title(blocks: list[Block], stated: str) -> list[Block]:
     if all(other.level > title.level for other in others):
         return blocks
     return [replace(title, level=1) if block is title else block for block in blocks]
-
-
-def _is_title(block: Block) -> bool:
-    return isinstance(block, Heading) and block.level == 1
 
 
 def choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:

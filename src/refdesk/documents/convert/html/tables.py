@@ -30,8 +30,14 @@ class Grid:
 
 def read_grid(table: LexborNode) -> Grid:
     """Return the rows of a table in document order."""
-    rows = [[cell for cell in _iter_children(row) if cell.tag in ("td", "th")] for row in _iter_rows(table)]
-    caption = next((child for child in _iter_children(table) if child.tag == "caption"), None)
+    rows: list[list[LexborNode]] = []
+    caption = None
+    for part in table.iter():
+        if part.tag == "caption":
+            caption = caption or part
+        elif part.tag in ("tr", "thead", "tbody", "tfoot"):
+            lines = [part] if part.tag == "tr" else [row for row in part.iter() if row.tag == "tr"]
+            rows += ([cell for cell in line.iter() if cell.tag in ("td", "th")] for line in lines)
     return Grid([row for row in rows if row], caption)
 
 
@@ -52,30 +58,23 @@ def is_layout(table: LexborNode, grid: Grid) -> bool:
 
 def read_table(grid: Grid) -> tuple[Table, int]:
     """Return the table and the number of rows left out."""
-    cells = [
-        Cell(
-            extract_text(place.node), place.row, place.column, place.row_span, place.column_span, place.node.tag == "th"
-        )
-        for place in _place_cells(grid.rows)
-    ]
-    columns = max((cell.column + 1 for cell in cells), default=0)
+    placed = list(_place_cells(grid.rows))
+    columns = max((column + 1 for _, _, column, _, _ in placed), default=0)
     rows = min(len(grid.rows), MAX_GRID_CELLS // max(1, columns))
-    kept = tuple(_clip_cell(cell, rows, columns) for cell in cells if cell.row < rows)
+    cells = tuple(
+        Cell(extract_text(node), row, column, min(tall, rows - row), min(wide, columns - column), node.tag == "th")
+        for node, row, column, tall, wide in placed
+        if row < rows
+    )
     caption = extract_text(grid.caption) if grid.caption is not None else ""
-    return Table(kept, rows, columns, caption), len(grid.rows) - rows
+    return Table(cells, rows, columns, caption), len(grid.rows) - rows
 
 
-@dataclass(frozen=True, slots=True)
-class _CellPlacement:
-    node: LexborNode
-    row: int
-    column: int
-    row_span: int
-    column_span: int
+def _place_cells(rows: list[list[LexborNode]]) -> Iterator[tuple[LexborNode, int, int, int, int]]:
+    """Yield each cell with its row, its column and its spans, in the first column that is free.
 
-
-def _place_cells(rows: list[list[LexborNode]]) -> Iterator[_CellPlacement]:
-    """Place each cell in the first free column; `free[column]` is the row from which a column is free."""
+    `free[column]` is the row from which a column is free.
+    """
     free: list[int] = []
     for row, nodes in enumerate(rows):
         column = 0
@@ -86,7 +85,7 @@ def _place_cells(rows: list[list[LexborNode]]) -> Iterator[_CellPlacement]:
                 break
             tall, wide = _read_span(node, "rowspan") or len(rows), _read_span(node, "colspan") or 1
             wide = min(wide, MAX_COLUMNS - column)
-            yield _CellPlacement(node, row, column, tall, wide)
+            yield node, row, column, tall, wide
             free += [0] * (column + wide - len(free))
             free[column : column + wide] = [row + tall] * wide
             column += wide
@@ -95,26 +94,3 @@ def _place_cells(rows: list[list[LexborNode]]) -> Iterator[_CellPlacement]:
 def _read_span(node: LexborNode, name: str) -> int:
     value = (node.attributes.get(name) or "1").strip()
     return int(value[:6]) if value.isdecimal() and value.isascii() else 1
-
-
-def _clip_cell(cell: Cell, rows: int, columns: int) -> Cell:
-    """Clip the spans of a cell to the table."""
-    tall, wide = min(cell.row_span, rows - cell.row), min(cell.column_span, columns - cell.column)
-    if (tall, wide) == (cell.row_span, cell.column_span):
-        return cell
-    return Cell(cell.text, cell.row, cell.column, tall, wide, cell.header)
-
-
-def _iter_rows(table: LexborNode) -> Iterator[LexborNode]:
-    for part in _iter_children(table):
-        if part.tag == "tr":
-            yield part
-        elif part.tag in ("thead", "tbody", "tfoot"):
-            yield from (row for row in _iter_children(part) if row.tag == "tr")
-
-
-def _iter_children(node: LexborNode) -> Iterator[LexborNode]:
-    child = node.first_child
-    while child is not None:
-        yield child
-        child = child.next

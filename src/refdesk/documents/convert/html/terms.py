@@ -48,7 +48,14 @@ def make_title(node: LexborNode, text: str, kinds: frozenset[str], above: str) -
     """Return the short form of a term; `above` is the title of the term that it is a member of."""
     names = [name.text().strip() for name in node.css(".descname")] if "sig" in kinds else []
     if not names:
-        return _shorten_text(text, LONG_SIGNATURE if "sig" not in kinds else 0)
+        long = LONG_SIGNATURE if "sig" not in kinds else 0
+        lines = [" ".join(line.split()).rstrip(": ") for line in text.split("\n")]
+        title = ", ".join(filter(None, lines))
+        if (typed := _TYPED.fullmatch(title)) is not None:
+            return typed[1]
+        if len(title) > long and (signature := _SIGNATURE.match(title)) is not None:
+            return f"{signature[1]}()"
+        return _cut(title or text.strip())
     name = ", ".join(dict.fromkeys(names))
     prefix = node.css_first(".descclassname")
     qualifier = prefix.text().strip() if prefix is not None else ""
@@ -58,16 +65,6 @@ def make_title(node: LexborNode, text: str, kinds: frozenset[str], above: str) -
         name = f"{above.removesuffix('()').rpartition('.')[2]}.{name}"
     is_callable = _TYPES.isdisjoint(kinds) and name.replace(".", "_").isidentifier() and "(" in text
     return _cut(f"{name}()" if is_callable else name)
-
-
-def _shorten_text(text: str, long: int) -> str:
-    lines = [" ".join(line.split()).rstrip(": ") for line in text.split("\n")]
-    title = ", ".join(filter(None, lines))
-    if (typed := _TYPED.fullmatch(title)) is not None:
-        return typed[1]
-    if len(title) > long and (signature := _SIGNATURE.match(title)) is not None:
-        return f"{signature[1]}()"
-    return _cut(title or text.strip())
 
 
 def _cut(title: str) -> str:

@@ -60,6 +60,9 @@ _SPAN_KINDS: dict[str, SpanKind] = {
     "var": "emphasis",
 }
 
+_CONTEXTS: dict[str, Context] = {"blockquote": "quote", "summary": "title", "figcaption": "caption", "th": "title"}
+"""Contexts that elements open. A header cell in a layout table titles an admonition."""
+
 _BLOCKS = frozenset(
     """div section article main body address center fieldset form legend hgroup search caption thead tbody tfoot
     tr td th details option optgroup""".split()
@@ -152,23 +155,20 @@ class HtmlWalker:
 
     def end_block(self) -> None:
         """Turn the pending text into a block."""
-        if not self._text.is_empty:
-            text, spans = self._text.take()
-            if text:
-                self.blocks.append(self._make_block(text, spans))
+        text, spans = self._text.take() if not self._text.is_empty else ("", ())
+        if text:
+            if self._contexts["signature"]:
+                spans = (Span(0, len(text), "code"),)
+            elif self._contexts["title"]:
+                spans = (Span(0, len(text), "strong"), *(span for span in spans if span.kind != "strong"))
+            if self._item is None:
+                self.blocks.append(Paragraph(text, spans, self._get_role()))
+            else:
+                self.blocks.append(replace(self._item, text=text, spans=spans))
+                self._item = None
         if self._pictures:
             self.blocks += self._pictures
             self._pictures.clear()
-
-    def _make_block(self, text: str, spans: tuple[Span, ...]) -> Block:
-        if self._contexts["signature"]:
-            spans = (Span(0, len(text), "code"),)
-        elif self._contexts["title"]:
-            spans = (Span(0, len(text), "strong"), *(span for span in spans if span.kind != "strong"))
-        if self._item is not None:
-            item, self._item = self._item, None
-            return ListItem(text, spans, item.depth, item.ordered, item.number)
-        return Paragraph(text, spans, self._get_role())
 
     def _get_role(self) -> ParagraphRole:
         if self._contexts["footnote"]:
@@ -193,7 +193,9 @@ class HtmlWalker:
         handler = _HANDLERS.get(tag)
         if handler is not None:
             return handler(self, node, attributes)
-        if tag in _BLOCKS:
+        if tag in _CONTEXTS:
+            self._enter(_CONTEXTS[tag])
+        elif tag in _BLOCKS:
             self._separate()
         return True
 
@@ -227,9 +229,15 @@ class HtmlWalker:
             case "heading":
                 return self._add_heading(node, _parse_int(attributes.get("aria-level"), 2))
             case "tabs":
-                return self._collect_tabs(node)
+                # Tab labels precede the panels; each is added where its panel begins.
+                labels = node.css("[role=tab], label") or node.css("li, a")
+                self._tabs = [label for label in map(extract_text, labels) if label]
+                return False
             case "tab":
-                self._name_tab()
+                self.end_block()
+                if self._tabs:
+                    label = self._tabs.pop(0)
+                    self.blocks.append(Paragraph(label, (Span(0, len(label), "strong"),), self._get_role()))
             case "literal":
                 self._open_span("code")
             case "admonition":
@@ -239,20 +247,6 @@ class HtmlWalker:
             case "footnote" | "title" | "contents":
                 self._enter(trait)
         return True
-
-    def _collect_tabs(self, node: LexborNode) -> bool:
-        """Collect tab labels, which precede the panels; each is added where its panel begins."""
-        labels = node.css("[role=tab], label") or node.css("li, a")
-        self._tabs = [label for label in map(extract_text, labels) if label]
-        return False
-
-    def _name_tab(self) -> None:
-        self.end_block()
-        if self._tabs:
-            self._add_title(self._tabs.pop(0))
-
-    def _add_title(self, text: str) -> None:
-        self.blocks.append(Paragraph(text, (Span(0, len(text), "strong"),), self._get_role()))
 
     def _add_heading(self, node: LexborNode, level: int) -> bool:
         """Add a heading; the first one in an admonition opens no section."""
@@ -306,12 +300,9 @@ class HtmlWalker:
         has_terms = "field-list" not in kinds and not self._contexts["quote"] and not self._contexts["footnote"]
         self._separate()
         self._definitions.append(DefinitionList(kinds, has_terms))
-        self._defer(self._close_terms)
+        self._defer(lambda: self._end_definition(self._definitions.pop()))
+        self._defer(self.end_block)
         return True
-
-    def _close_terms(self) -> None:
-        self.end_block()
-        self._end_definition(self._definitions.pop())
 
     def _end_definition(self, list: DefinitionList) -> None:
         """Set the size of the current term's definition."""
@@ -362,23 +353,6 @@ class HtmlWalker:
             self._defer(self.end_block)
             return True
         return self._separate()
-
-    def _open_quote(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        self._enter("quote")
-        return True
-
-    def _open_summary(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        self._enter("title")
-        return True
-
-    def _open_caption(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        self._enter("caption")
-        return True
-
-    def _open_head_cell(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        """Open a header cell, which in a layout table titles an admonition."""
-        self._enter("title")
-        return True
 
     def _open_page_part(self, node: LexborNode, _attributes: Attributes) -> bool:
         if not self._contexts["quote"] and is_page_boilerplate(node.tag or "", node):
@@ -447,8 +421,10 @@ class HtmlWalker:
         caption = " ".join((attributes.get("alt") or attributes.get("title") or "").split())
         if "math" in (attributes.get("class") or ""):
             self._add_code(caption)
-        elif caption and not self._contexts["admonition"] and not _is_small(attributes):
-            self._pictures.append(Picture(caption))
+        elif caption and not self._contexts["admonition"]:
+            sizes = (_parse_int(attributes.get(name), SMALL_PICTURE + 1) for name in ("width", "height"))
+            if min(sizes) > SMALL_PICTURE:
+                self._pictures.append(Picture(caption))
         return False
 
     def _open_figure(self, node: LexborNode, _attributes: Attributes) -> bool:
@@ -467,11 +443,6 @@ def _parse_int(value: str | None, otherwise: int) -> int:
     return int(digits) if digits.isascii() and digits.isdecimal() else otherwise
 
 
-def _is_small(attributes: Attributes) -> bool:
-    sizes = (_parse_int(attributes.get(name), SMALL_PICTURE + 1) for name in ("width", "height"))
-    return any(size <= SMALL_PICTURE for size in sizes)
-
-
 _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), HtmlWalker._open_heading),
     **dict.fromkeys(("ul", "ol", "menu", "dir"), HtmlWalker._open_list),
@@ -480,10 +451,6 @@ _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     "dl": HtmlWalker._open_terms,
     "dt": HtmlWalker._open_term,
     "dd": HtmlWalker._open_definition,
-    "blockquote": HtmlWalker._open_quote,
-    "summary": HtmlWalker._open_summary,
-    "figcaption": HtmlWalker._open_caption,
-    "th": HtmlWalker._open_head_cell,
     **dict.fromkeys(("header", "footer", "aside"), HtmlWalker._open_page_part),
     **dict.fromkeys(("pre", "listing", "xmp"), HtmlWalker._open_preformatted),
     "table": HtmlWalker._open_table,
