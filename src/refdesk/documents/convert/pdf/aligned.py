@@ -171,7 +171,8 @@ def _find_cuts(region: Sequence[Line]) -> list[float]:
     return [
         (left + right) / 2
         for (left, right), end in zip(strips, ends, strict=True)
-        if _is_aligned(region, left, end) or (right - left >= MIN_STRIP * size and _has_header(heads, left, end))
+        if _is_aligned(region, left, end)
+        or (right - left >= MIN_STRIP * size and any(left < word.left < end for line in heads for word in line.words))
     ]
 
 
@@ -179,11 +180,6 @@ def _count_header_lines(region: Sequence[Line]) -> int:
     """Count the leading bold lines; 0 without a header."""
     bold = next((place for place, line in enumerate(region) if not line.bold), 0)
     return bold if bold <= MAX_HEADER_LINES else 0
-
-
-def _has_header(heads: Sequence[Line], start: float, end: float) -> bool:
-    """Whether a header names the column between two strips, however empty it is."""
-    return any(start < word.left < end for line in heads for word in line.words)
 
 
 def _is_aligned(region: Sequence[Line], start: float, end: float) -> bool:
@@ -216,7 +212,10 @@ def _group_rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], l
     if not _are_single_rows(groups):
         groups = _group_by_first_column(cut_lines)
     page = region[0].page
-    return [RowDraft([_make_cell(column, page) for column in zip(*group, strict=True)]) for group in groups]
+    return [
+        RowDraft([CellDraft([Line(words, page) for words in column if words]) for column in zip(*group, strict=True)])
+        for group in groups
+    ]
 
 
 Group = list[list[list[Word]]]
@@ -262,10 +261,6 @@ def _group_by_first_column(cut_lines: Sequence[list[list[Word]]]) -> list[Group]
         else:
             groups[-1].append(columns)
     return groups
-
-
-def _make_cell(parts: Sequence[list[Word]], page: int) -> CellDraft:
-    return CellDraft([Line(words, page) for words in parts if words])
 
 
 def _are_columns_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> bool:

@@ -14,7 +14,6 @@ from refdesk.documents.convert.pdf.layout import PARAGRAPH_GAP, Line, Measures, 
 from refdesk.documents.convert.pdf.lists import Marker, OpenLists, parse_marker
 from refdesk.documents.convert.pdf.page_reader import PageContent
 from refdesk.documents.convert.pdf.tables import CAPTION, TableDraft, build_table, extend_table
-from refdesk.documents.convert.pdf.tags import Tag
 from refdesk.documents.convert.pdf.text import Vocabulary, join_lines, learn_words
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
@@ -149,7 +148,20 @@ class DraftBuilder:
         elif key in code:
             self._add_code(line)
         elif line.tag and line.tag.kind != "container":
-            self._add_tagged(line, line.tag)
+            tag = line.tag
+            last = self._last
+            if last and last.block == tag.block and last.kind in ("paragraph", "item"):
+                last.lines.append(line)
+            elif tag.labelled and tag.item not in self._items:
+                self._items.add(tag.item)
+                # The label, if it is text, tells whether the list is numbered.
+                labels = [word.text for word in line.words if word.mark in line.labels]
+                label = "".join(labels)
+                digits = "".join(filter(str.isdecimal, label))[:6]
+                depth, ordered, number = max(tag.depth - 1, 0), any(map(str.isalnum, label)), int(digits or 1)
+                self.drafts.append(Draft("item", [line], depth, ordered, number, len(labels), tag.block))
+            else:
+                self.drafts.append(Draft("paragraph", [line], block=tag.block))
         else:
             self._add_text(line, following)
 
@@ -183,17 +195,6 @@ class DraftBuilder:
         if line.tag and above.tag and line.tag.block != above.tag.block:
             return True
         return above.page == line.page and line.base - above.base > 3.2 * self._measures.leading * line.size
-
-    def _add_tagged(self, line: Line, tag: Tag) -> None:
-        """Add a line of a known structure element, to its open draft or as a new one."""
-        last = self._last
-        if last and last.block == tag.block and last.kind in ("paragraph", "item"):
-            last.lines.append(line)
-        elif tag.labelled and tag.item not in self._items:
-            self._items.add(tag.item)
-            self.drafts.append(_make_tagged_item(line, tag))
-        else:
-            self.drafts.append(Draft("paragraph", [line], block=tag.block))
 
     def _add_text(self, line: Line, following: Line | None) -> None:
         marker = parse_marker(line)
@@ -245,7 +246,9 @@ class DraftBuilder:
             return self._continues_on_next_page(draft, line)
         if line.base - above.base > PARAGRAPH_GAP * self._measures.leading * above.size:
             return False
-        if self._has_early_break(above, line) and not _is_sentence_continued(above, line):
+        if self._has_early_break(above, line) and not (
+            line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
+        ):
             return False
         return abs(line.left - self._predict_left(draft, line)) <= INDENT * line.size
 
@@ -280,32 +283,11 @@ def _make_picture(box: Box, page: int) -> Draft:
     return Draft("picture", [], at=Place(page, box))
 
 
-def _make_tagged_item(line: Line, tag: Tag) -> Draft:
-    """Build an item; its label, if it is text, tells whether the list is numbered."""
-    labels = [word.text for word in line.words if word.mark in line.labels]
-    label = "".join(labels)
-    digits = "".join(filter(str.isdecimal, label))[:6]
-    return Draft(
-        "item",
-        [line],
-        max(tag.depth - 1, 0),
-        any(map(str.isalnum, label)),
-        int(digits or 1),
-        len(labels),
-        tag.block,
-    )
-
-
 def _is_next_marker(marker: Marker, other: Marker | None) -> bool:
     """Whether the next line has the marker of the next item."""
     if other is None or other.style != marker.style:
         return False
     return not marker.is_ordered or any(number + 1 in other.numbers for number in marker.numbers)
-
-
-def _is_sentence_continued(above: Line, line: Line) -> bool:
-    """Whether a sentence continues although its line ends early, as in a narrow box."""
-    return line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
 
 
 def find_right_limits(lines: Sequence[Line]) -> dict[int, float]:
@@ -361,14 +343,16 @@ class Assembly:
         drafts = self._drafting.drafts
         ready = drafts[:count]
         del drafts[:count]
-        wrap_at = self._find_wrap_place() if self._wraps_code else None
+        reaches = self._drafting.prose_reach, self._drafting.code_reach
+        wrap_at = find_wrap_place(*reaches, self._measures.body_size) if self._wraps_code else None
         self._blocks += (self._build_block(draft, wrap_at) for draft in _attach_captions(ready))
 
-    def _find_wrap_place(self) -> float | None:
-        return find_wrap_place(self._drafting.prose_reach, self._drafting.code_reach, self._measures.body_size)
-
     def _build_block(self, draft: Draft, wrap_at: float | None) -> Block:
-        place = self._clip_to_page(draft.place)
+        page, box = draft.place.page, draft.place.box
+        width, height = self._sizes[page]
+        left, top, right, bottom = box or (0.0, 0.0, width, height)
+        left, top = min(max(left, 0.0), width), min(max(top, 0.0), height)
+        place = Place(page, (left, top, min(max(right, left), width), min(max(bottom, top), height)))
         if draft.table:
             return build_table(draft.table, self._vocabulary, place)
         if draft.kind == "picture":
@@ -382,19 +366,13 @@ class Assembly:
             return ListItem(text, spans, draft.level, draft.ordered, draft.number, place)
         return Paragraph(text, spans, draft.role, place)
 
-    def _clip_to_page(self, place: Place) -> Place:
-        """Clip a box to its page."""
-        width, height = self._sizes[place.page]
-        left, top, right, bottom = place.box or (0.0, 0.0, width, height)
-        left, top = min(max(left, 0.0), width), min(max(top, 0.0), height)
-        return Place(place.page, (left, top, min(max(right, left), width), min(max(bottom, top), height)))
-
 
 def _attach_captions(drafts: list[Draft]) -> list[Draft]:
     """Attach captions to the tables and pictures above or below them."""
     kept: list[Draft] = []
     for place, draft in enumerate(drafts):
-        if not _is_caption(draft):
+        is_short = draft.kind == "paragraph" and len(draft.lines) <= CAPTION_LINES
+        if not (is_short and CAPTION.match(draft.lines[0].text)):
             kept.append(draft)
             continue
         below = drafts[place + 1] if place + 1 < len(drafts) else None
@@ -403,10 +381,6 @@ def _attach_captions(drafts: list[Draft]) -> list[Draft]:
             draft.role = "caption"
             kept.append(draft)
     return kept
-
-
-def _is_caption(draft: Draft) -> bool:
-    return draft.kind == "paragraph" and len(draft.lines) <= CAPTION_LINES and bool(CAPTION.match(draft.lines[0].text))
 
 
 def _attach_caption(draft: Draft, caption: Draft) -> bool:

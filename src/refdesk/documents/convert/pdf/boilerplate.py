@@ -74,28 +74,19 @@ class BoilerplateDetector:
         self._texts.update({key for line in edge.lines for key in _make_text_keys(line)})
         self._offsets.update({place for line in edge.lines for place in _make_offset_keys(line)})
 
-    @property
-    def _min_repeats(self) -> int:
-        return REPEATS if self._pages > REPEATS else 2
-
     def find_lines(self, edge: PageEdge) -> set[int]:
         """Return the ids of a page's lines that are boilerplate."""
-        counted = {id(line) for line in edge.lines if self._is_page_counter(line)}
-        found = counted | {id(line) for line in edge.lines if self._is_repeated(line)}
-        for line in sorted(edge.lines, key=_get_base, reverse=True):
+        least = REPEATS if self._pages > REPEATS else 2
+        counted = {
+            id(line) for line in edge.lines if any(self._offsets[key] >= least for key in _make_offset_keys(line))
+        }
+        found = counted | {
+            id(line) for line in edge.lines if any(self._texts[key] >= least for key in _make_text_keys(line))
+        }
+        for line in sorted(edge.lines, key=lambda line: line.base, reverse=True):
             if id(line) in found and id(line) not in counted and _is_close_to_text(line, edge, found):
                 found.remove(id(line))
         return found | {id(line) for line in _find_outermost(edge) if _PAGE_NUMBER.fullmatch(line.text)}
-
-    def _is_repeated(self, line: Line) -> bool:
-        return any(self._texts[key] >= self._min_repeats for key in _make_text_keys(line))
-
-    def _is_page_counter(self, line: Line) -> bool:
-        return any(self._offsets[place] >= self._min_repeats for place in _make_offset_keys(line))
-
-
-def _get_base(line: Line) -> float:
-    return line.base
 
 
 def _is_close_to_text(line: Line, edge: PageEdge, found: set[int]) -> bool:

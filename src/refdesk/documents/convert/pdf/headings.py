@@ -60,33 +60,21 @@ def find_outline_headings(lines: Sequence[Line], entries: Sequence[Bookmark], he
         return found
     texts = [normalize_letters(line.text) for line in lines]
     for number, entry in enumerate(entries):
-        stretch = _find_stretch(entry, lines, texts, found, height)
-        for line in stretch:
-            found[id(line)] = (entry.level, number)
+        title = normalize_letters(entry.title)
+        stretches = [
+            lines[start : start + count]
+            for start in range(len(lines) if title else 0)
+            if id(lines[start]) not in found and (count := _count_matching_lines(title, texts, start))
+        ]
+        if stretches:
+            wanted = height - entry.height if entry.height is not None else None
+            nearest = min(stretches, key=lambda stretch: _rate_distance(stretch[0], wanted))
+            found.update((id(line), (entry.level, number)) for line in nearest)
     return found
 
 
-def _find_stretch(
-    entry: Bookmark, lines: Sequence[Line], texts: Sequence[str], found: HeadingMap, height: float
-) -> Sequence[Line]:
-    """Return the lines of a bookmark's heading; the nearest if its text occurs several times."""
-    title = normalize_letters(entry.title)
-    if not title:
-        return ()
-    stretches = [
-        lines[start : start + count]
-        for start in range(len(lines))
-        if id(lines[start]) not in found and (count := _count_matching_lines(title, texts, start))
-    ]
-    if not stretches:
-        return ()
-    wanted = height - entry.height if entry.height is not None else None
-    return min(stretches, key=lambda stretch: _rate_distance(stretch, wanted))
-
-
-def _rate_distance(stretch: Sequence[Line], wanted: float | None) -> float:
+def _rate_distance(first: Line, wanted: float | None) -> float:
     """Return the distance from the bookmark's target, adjusted in favour of large and bold type."""
-    first = stretch[0]
     away = 0.0 if wanted is None else abs(first.top - wanted)
     return away - 8 * first.size - (20 if first.bold else 0)
 
@@ -106,12 +94,10 @@ def _count_matching_lines(title: str, texts: Sequence[str], start: int) -> int:
 
 
 def _is_same_title(text: str, title: str) -> bool:
-    if text == title:
-        return True
     longer, shorter = (text, title) if len(text) > len(title) else (title, text)
     if not shorter or not longer.endswith(shorter):
         return False
-    return _NUMBERING.fullmatch(longer[: -len(shorter)]) is not None
+    return _NUMBERING.fullmatch(longer.removesuffix(shorter)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,17 +199,14 @@ class HeadingStyles:
         if rank is None:
             return None
         depth = parse_depth(line.text)
-        return rank + max(0, depth - _find_min_depth(self._candidate_depths[style])) if depth else rank
+        least = min((known for known in self._candidate_depths[style] if known), default=1)
+        return rank + max(0, depth - least) if depth else rank
 
 
 def parse_depth(text: str) -> int:
     """Return the depth of a heading's number: 1 for `3`, 2 for `3.1`, 0 without a number."""
     number = _NUMBERED.match(text)
     return 1 + number[1].count(".") if number else 0
-
-
-def _find_min_depth(depths: Sequence[int]) -> int:
-    return min((depth for depth in depths if depth), default=1)
 
 
 def _rank_styles(depths_by_style: dict[HeadingStyle, list[int]]) -> dict[HeadingStyle, int]:

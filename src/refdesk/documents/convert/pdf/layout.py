@@ -10,7 +10,7 @@ from statistics import median
 
 from refdesk.documents.convert.pdf.page_reader import PageContent, Word
 from refdesk.documents.convert.pdf.pdfium import Font
-from refdesk.documents.convert.pdf.tags import Tag, Tags
+from refdesk.documents.convert.pdf.tags import Tag
 from refdesk.documents.model import Box
 
 RAISED = 0.45
@@ -83,7 +83,7 @@ class Line:
     def __post_init__(self) -> None:
         words = self.words
         self.left, self.right = words[0].left, max(word.right for word in words)
-        main = max(words, key=_weigh) if len(words) > 1 else words[0]
+        main = max(words, key=lambda word: len(word.text) * word.size) if len(words) > 1 else words[0]
         self.base, self.size, self.font = main.base, main.size, main.font
         self.text = join_words(words)
         total = fixed = 0
@@ -108,10 +108,6 @@ class Line:
     @property
     def box(self) -> Box:
         return self.left, self.top, self.right, self.bottom
-
-
-def _weigh(word: Word) -> float:
-    return len(word.text) * word.size
 
 
 def join_words(words: Iterable[Word]) -> str:
@@ -178,7 +174,12 @@ def _arrange(row: list[Word]) -> None:
     """Sort from left to right, or from right to left if most words are in such a script."""
     if len(row) == 1:
         return
-    backwards = sum(1 for word in row if not word.text.isascii() and _is_right_to_left(word.text))
+    backwards = sum(
+        1
+        for word in row
+        if not word.text.isascii()
+        and any("\u0590" <= letter <= "\u08ff" or "\ufb1d" <= letter <= "\ufeff" for letter in word.text)
+    )
     if 2 * backwards > len(row):
         row.sort(key=lambda word: -word.right)
         _reset_glue(row, backwards=True)
@@ -195,10 +196,6 @@ def _reset_glue(row: list[Word], backwards: bool = False) -> None:
     for one, other in pairwise(row):
         gap = one.left - other.right if backwards else other.left - one.right
         other.glued = gap < 0.05 * other.size
-
-
-def _is_right_to_left(text: str) -> bool:
-    return any("\u0590" <= letter <= "\u08ff" or "\ufb1d" <= letter <= "\ufeff" for letter in text)
 
 
 def split_row(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
@@ -222,7 +219,15 @@ def build_lines(content: PageContent, known_gutters: Sequence[float] = ()) -> li
         lines = [Line(row, content.number) for row in rows]
     if content.tags:
         for line in lines:
-            _assign_tag(line, content.tags)
+            # The element of most words that aren't a label.
+            found = [(word, content.tags[word.mark]) for word in line.words if word.mark in content.tags]
+            line.labels = frozenset(word.mark for word, tag in found if tag.kind == "label")
+            counted = Counter[Tag]()
+            for word, tag in found:
+                if tag.kind != "label":
+                    counted[tag] += len(word.text)
+            if counted:
+                line.tag = counted.most_common(1)[0][0]
     elif content.dots:
         _mark_bullets(lines, content.dots)
     return lines
@@ -237,18 +242,6 @@ def _mark_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
             beside = line.left - BULLET_REACH * line.size < left and right < line.left
             if beside and line.top < (top + bottom) / 2 < line.base:
                 line.bullet = True
-
-
-def _assign_tag(line: Line, tags: Tags) -> None:
-    """Assign the element of most words that aren't a label."""
-    found = [(word, tags[word.mark]) for word in line.words if word.mark in tags]
-    line.labels = frozenset(word.mark for word, tag in found if tag.kind == "label")
-    counted = Counter[Tag]()
-    for word, tag in found:
-        if tag.kind != "label":
-            counted[tag] += len(word.text)
-    if counted:
-        line.tag = counted.most_common(1)[0][0]
 
 
 def find_gutters(rows: Sequence[list[Word]]) -> list[float]:
@@ -334,18 +327,17 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
             columns[column].append(part)
     if min(map(len, columns)) < COLUMN_ROWS:
         return False
-    widths = [_measure_usual_reach(column) - min(left for left, _ in column) for column in columns]
+    # Up to the right end of all but the longest tenth of the lines, some of which overflow.
+    widths = [
+        sorted(right for _, right in column)[(9 * len(column)) // 10] - min(left for left, _ in column)
+        for column in columns
+    ]
     if min(widths) < 0.5 * max(widths):
         return False
     return all(
         sum(right - left for left, right in column) >= max(COLUMN_FILL * width, COLUMN_EMS * size) * len(column)
         for column, width in zip(columns, widths, strict=True)
     )
-
-
-def _measure_usual_reach(column: Sequence[tuple[float, float]]) -> float:
-    """Return the right end of all but the longest tenth of the lines, some of which overflow."""
-    return sorted(right for _, right in column)[(9 * len(column)) // 10]
 
 
 def _order_by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tuple[int, list[Word]]]:

@@ -58,7 +58,9 @@ def parse_marker(line: Line) -> Marker | None:
     number = _NUMBER.match(first.text)
     if number is None:
         return None
-    return Marker(line.left, words[1].left, 1, _parse_numbers(number), False, _normalize_style(first.text, number))
+    # Items of one list share punctuation and kind of number.
+    kind = "1" if number["arabic"] else "A" if first.text.strip("()[].").isupper() else "a"
+    return Marker(line.left, words[1].left, 1, _parse_numbers(number), False, re.sub(r"\w+", kind, first.text))
 
 
 def _parse_numbers(number: re.Match[str]) -> frozenset[int]:
@@ -74,12 +76,6 @@ def _parse_numbers(number: re.Match[str]) -> frozenset[int]:
 def _parse_roman(text: str) -> int:
     values = [_ROMAN[letter] for letter in text]
     return sum(-one if one < other else one for one, other in zip(values, [*values[1:], 0], strict=True))
-
-
-def _normalize_style(text: str, number: re.Match[str]) -> str:
-    """Return punctuation and kind of a number, which items of one list share."""
-    kind = "1" if number["arabic"] else "A" if text.strip("()[].").isupper() else "a"
-    return re.sub(r"\w+", kind, text)
 
 
 @dataclass(slots=True)

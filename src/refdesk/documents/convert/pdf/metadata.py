@@ -75,10 +75,12 @@ def _find_first_heading(blocks: tuple[Block, ...]) -> str:
 
 def read_properties(document: Any) -> dict[str, str]:
     """Return author, subject, language, dates and programs, where declared."""
+    units = (ctypes.c_ushort * 64)()
+    size = min(raw.FPDFCatalog_GetLanguage(document.raw, units, ctypes.sizeof(units)), ctypes.sizeof(units))
     found = {
         "author": _read_value(document, "Author"),
         "subject": _read_value(document, "Subject"),
-        "language": _read_language(document),
+        "language": bytes(units)[: max(size - 2, 0)].decode("utf-16-le", "ignore").strip(),
         "created": parse_date(_read_value(document, "CreationDate")),
         "modified": parse_date(_read_value(document, "ModDate")),
         "creator": _read_value(document, "Creator"),
@@ -117,12 +119,6 @@ def parse_date(text: str) -> str:
 def _read_value(document: Any, key: str) -> str:
     text: str = document.get_metadata_value(key)
     return " ".join(text.replace("\x00", "").split())[:MAX_VALUE]
-
-
-def _read_language(document: Any) -> str:
-    units = (ctypes.c_ushort * 64)()
-    size = min(raw.FPDFCatalog_GetLanguage(document.raw, units, ctypes.sizeof(units)), ctypes.sizeof(units))
-    return bytes(units)[: max(size - 2, 0)].decode("utf-16-le", "ignore").strip()
 
 
 MAX_BOOKMARKS = 50_000

@@ -193,19 +193,14 @@ def _load_engine() -> Any:
     """Load the recognizer with explicit paths of the packaged models, so that it looks nowhere else."""
     # Read when numpy is loaded: a thread takes 40 MB of address space.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _release_freed_memory()
+    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_parameter:
+        set_parameter(M_MMAP_THRESHOLD, LARGE_BYTES)
     import_module("cv2").setNumThreads(1)
     rapidocr = import_module("rapidocr")
     models = Path(str(rapidocr.__file__)).parent / "models"
     places = {f"{part}.model_path": str(_find_model(models, part.lower())) for part in ("Det", "Rec")}
     return rapidocr.RapidOCR(params=SETTINGS | places)
-
-
-def _release_freed_memory() -> None:
-    """Make glibc return freed memory; other C libraries do so by default."""
-    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_parameter:
-        set_parameter(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def _find_model(models: Path, part: str) -> Path:

@@ -193,20 +193,17 @@ class _Reader:
         places = list(first_places.values())
         matrices = pdfium.matrices.fill(pdfium.get_character_matrix, text_page, places)
         sizes = list(map(pdfium.get_character_size, repeat(text_page), places))
-        self._level_text(matrices)
-        return {
-            handle: self._read_run(handle, size, matrices[6 * place : 6 * place + 6])
-            for place, (handle, size) in enumerate(zip(first_places, sizes, strict=True))
-        }
-
-    def _level_text(self, matrices: Sequence[float]) -> None:
-        """Rotate the page so that most text runs from left to right."""
+        # Rotate the page so that most text runs from left to right.
         directions = Counter(
             _find_direction(self._frame, a, b) for a, b in zip(matrices[0::6], matrices[1::6], strict=True)
         )
         direction, count = directions.most_common(1)[0]
         if direction and count > 0.8 * directions.total():
             self._frame = self._frame.rotate_to(direction)
+        return {
+            handle: self._read_run(handle, size, matrices[6 * place : 6 * place + 6])
+            for place, (handle, size) in enumerate(zip(first_places, sizes, strict=True))
+        }
 
     def _read_run(self, handle: int, size: float, matrix: Sequence[float]) -> _Run:
         a, b, c, d, e, f = matrix
@@ -243,7 +240,11 @@ class _Reader:
                 if right < left:  # right to left
                     left, right = end_boxes[at] - shift, start_boxes[at + 2] - shift
             else:
-                left, right = _measure_span(frame, start_boxes[at : at + 4], end_boxes[at : at + 4])
+                edges = [
+                    frame.box(box[0], box[3], box[2], box[1])
+                    for box in (start_boxes[at : at + 4], end_boxes[at : at + 4])
+                ]
+                left, right = min(edge[0] for edge in edges), max(edge[2] for edge in edges)
             at += 4
             reach = width * OVERFLOW if run.base == kept_base else width
             if run.level and -1 < left < reach and left < right < FARTHEST and 0 <= run.base <= height + run.size:
@@ -255,7 +256,8 @@ class _Reader:
     def _read_objects(self) -> None:
         """Read rules, areas, dots and pictures, also inside of forms."""
         budget = MAX_OBJECTS
-        stack: list[tuple[Iterator[int], _Matrix | None]] = [(self._iter_page_objects(), None)]
+        on_page = map(pdfium.get_object, repeat(self._page), range(pdfium.count_objects(self._page)))
+        stack: list[tuple[Iterator[int], _Matrix | None]] = [(on_page, None)]
         while stack:
             objects, matrix = stack[-1]
             handle = next(objects, 0)
@@ -272,10 +274,9 @@ class _Reader:
             elif kind == pdfium.IMAGE_OBJECT:
                 self._content.pictures.append(self._frame.box(*_read_bounds(handle, matrix)))
             elif kind == pdfium.FORM_OBJECT and len(stack) < MAX_FORM_DEPTH:
-                stack.append((_iter_form_objects(handle), _multiply(_read_matrix(handle), matrix)))
-
-    def _iter_page_objects(self) -> Iterator[int]:
-        return map(pdfium.get_object, repeat(self._page), range(pdfium.count_objects(self._page)))
+                indices = map(ctypes.c_ulong, range(min(pdfium.count_form_objects(handle), MAX_OBJECTS)))
+                inside = map(pdfium.get_form_object, repeat(handle), indices)
+                stack.append((inside, _multiply(_read_matrix(handle), matrix)))
 
     def _read_path(self, handle: int, matrix: _Matrix | None) -> None:
         segments = pdfium.count_segments(handle)
@@ -399,11 +400,6 @@ def _multiply(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
     )
 
 
-def _iter_form_objects(form: int) -> Iterator[int]:
-    count = min(pdfium.count_form_objects(form), MAX_OBJECTS)
-    return (pdfium.get_form_object(form, ctypes.c_ulong(index)) for index in range(count))
-
-
 def _read_point(segment: int) -> tuple[float, float]:
     pdfium.get_segment_point(segment, _FOUR_REFERENCES[0], _FOUR_REFERENCES[1])
     return _FOUR[0].value, _FOUR[1].value
@@ -419,7 +415,8 @@ def _read_text(text_page: pdfium.Handle) -> str:
     text = buffer.raw[: 2 * max(units - 1, 0)].decode("utf-16-le", "replace")
     if len(text) == count:
         return text
-    return "".join(map(_to_character, map(pdfium.get_unicode, repeat(text_page), range(count))))
+    codes = map(pdfium.get_unicode, repeat(text_page), range(count))
+    return "".join(chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\x00" for code in codes)
 
 
 def _clean_token(token: str) -> str:
@@ -427,10 +424,6 @@ def _clean_token(token: str) -> str:
     if token[-1] in HYPHENS:
         token = token[:-1] + "-"
     return token if token.isascii() else token.translate(_LIGATURES)
-
-
-def _to_character(code: int) -> str:
-    return chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\x00"
 
 
 def _find_tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
@@ -462,10 +455,3 @@ def _find_direction(frame: Frame, a: float, b: float) -> int:
     if abs(x) >= abs(y):
         return 0 if x >= 0 else 2
     return 1 if y > 0 else 3
-
-
-def _measure_span(frame: Frame, start: Sequence[float], end: Sequence[float]) -> tuple[float, float]:
-    """Return left and right of a word on a rotated page, from its first and last letter."""
-    one = frame.box(start[0], start[3], start[2], start[1])
-    other = frame.box(end[0], end[3], end[2], end[1])
-    return min(one[0], other[0]), max(one[2], other[2])

@@ -62,27 +62,24 @@ class _Conversion:
         survey = Survey(self._document, self._first, self._last, is_tagged(self._document), self._recognition)
         drafting = DraftBuilder(survey.measures)
         assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(self._document))
-        for batch in _split_batches(self._first, self._last):
-            for page in survey.read(batch):
-                self._record_page(page.content)
+        wanted = range(self._first, self._last + 1)
+        for start in range(0, len(wanted), BATCH):
+            for page in survey.read(wanted[start : start + BATCH]):
+                content = page.content
+                self._pages.append(Page(content.number, content.width, content.height, content.scanned))
+                if content.cut:
+                    self._cut.append(content.number)
                 drafting.add_page(_prepare_page(page, survey))
                 assembly.learn(page.content, page.lines)
             assembly.finish_all_but_last()
-            self._source.progress(len(self._pages), self._last - self._first + 1, self._format_progress())
+            done = f"page {self._pages[-1].number} of {self._total}"
+            self._source.progress(len(self._pages), len(wanted), done)
         return self._build_document(assembly, survey.displayed_title)
-
-    def _format_progress(self) -> str:
-        return f"page {self._pages[-1].number} of {self._total}"
 
     def _report_ocr_progress(self, number: int) -> None:
         """Report OCR progress; it takes seconds per page, mostly before the first batch ends."""
         done = number - 1 - self._first
         self._source.progress(done, self._last - self._first + 1, f"recognising page {number} of {self._total}")
-
-    def _record_page(self, content: PageContent) -> None:
-        self._pages.append(Page(content.number, content.width, content.height, content.scanned))
-        if content.cut:
-            self._cut.append(content.number)
 
     def _build_document(self, assembly: Assembly, displayed_title: str) -> Document:
         blocks = assembly.finish()
@@ -123,10 +120,6 @@ def _select_pages(source: SourceFile, total: int, most: int) -> tuple[int, int]:
     return first - 1, min(last, first - 1 + most) - 1
 
 
-def _split_batches(first: int, last: int) -> Iterator[range]:
-    return (range(start, min(start + BATCH, last + 1)) for start in range(first, last + 1, BATCH))
-
-
 def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
     """Collect the tables, headings and pictures of a page."""
     found = _find_tables(page, survey)
@@ -142,15 +135,14 @@ def _find_tables(page: AnalyzedPage, survey: Survey) -> list[tuple[TableDraft, S
     content, lines = page.content, page.lines
     if content.tags:
         tagged = find_tagged_tables(content.words, content.tags, content.number)
-        return [(table, _find_element_lines(table, lines)) for table in tagged]
+        return [
+            (table, [line for line in lines if line.tag and line.tag.cell and line.tag.cell.table == table.key])
+            for table in tagged
+        ]
     found = [(table, _find_lines_inside(table.box, lines)) for table in find_ruled_tables(content)]
     taken = {id(line) for _, inside in found for line in inside}
     free = [line for line in lines if id(line) not in taken and id(line) not in page.headings]
     return [*found, *find_aligned_tables(free, content.across, survey.measures.leading)]
-
-
-def _find_element_lines(table: TableDraft, lines: Sequence[Line]) -> list[Line]:
-    return [line for line in lines if line.tag and line.tag.cell and line.tag.cell.table == table.key]
 
 
 def _find_lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:

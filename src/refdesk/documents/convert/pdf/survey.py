@@ -6,9 +6,8 @@ from a sample before the first page is analyzed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from refdesk.documents.convert.pdf import metadata
@@ -66,7 +65,12 @@ class Survey:
         self._document = document
         self._tagged = tagged
         self._recognition = recognition
-        self.has_outline, self._entries = _load_outline(document, first, last)
+        outline = metadata.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
+        self.has_outline = outline.total >= max(2, len(document) / PAGES_PER_ENTRY)
+        """Whether the outline names the headings."""
+        self._entries: dict[int, list[Bookmark]] = {}
+        for entry in outline.entries:
+            self._entries.setdefault(entry.page, []).append(entry)
         sample = choose_sample(first, last, len(document))
         self._sample_pages = {index: self._read(index) for index in sample}
         self._gutters = find_common_gutters(
@@ -79,8 +83,9 @@ class Survey:
             self._boilerplate.learn(find_page_edge(page.number, page.height, lines[index]))
         self._lines = lines
         analyzed = [self._analyze(page, lines[index]) for index, page in self._sample_pages.items()]
-        self.displayed_title = self._find_title(analyzed)
-        """Title on the first page."""
+        front = next((page for page in analyzed if page.content.number == 1 and not page.headings), None)
+        self.displayed_title = metadata.find_displayed_title(front.lines, self.measures.body_size) if front else ""
+        """Title on the first page, unless it is a heading known from the outline or tags."""
         matched = any(page.headings for page in analyzed) or not self._entries
         self._styles = HeadingStyles(self.measures, known_only=self.has_outline and matched)
         for sampled in analyzed:
@@ -108,18 +113,11 @@ class Survey:
 
     def find_styled(self, page: AnalyzedPage, taken: frozenset[int]) -> HeadingMap:
         """Return headings recognized by their typography alone."""
-        if page.content.tags or self._is_title_page(page.content):
+        # A page with a title before the outline: other large text on it is author and date.
+        precedes_outline = page.content.number == 1 and bool(self._entries) and 0 not in self._entries
+        if page.content.tags or (self.displayed_title and precedes_outline):
             return {}
         return find_styled_headings(self._find_candidates(page, taken), self._styles)
-
-    def _is_title_page(self, page: PageContent) -> bool:
-        """Whether the page has a title and precedes the outline; other large text on it is author and date."""
-        return page.number == 1 and bool(self.displayed_title and self._entries) and 0 not in self._entries
-
-    def _find_title(self, sample: Iterable[AnalyzedPage]) -> str:
-        """Return the title on the first page, unless it is a heading known from the outline or tags."""
-        front = next((page for page in sample if page.content.number == 1 and not page.headings), None)
-        return metadata.find_displayed_title(front.lines, self.measures.body_size) if front else ""
 
     def _find_candidates(self, page: AnalyzedPage, taken: frozenset[int]) -> list[Line]:
         free = [line for line in page.lines if id(line) not in taken]
@@ -149,20 +147,6 @@ def choose_sample(first: int, last: int, total: int) -> list[int]:
     step = total / SAMPLE_SPREAD
     spread = (int(step * (place + 0.5)) for place in range(SAMPLE_SPREAD))
     return sorted({0, *wanted[:SAMPLE_WHOLE], *spread})
-
-
-def _load_outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Bookmark]]]:
-    """Return whether the outline names the headings, and its bookmarks by page, neighbours included."""
-    found = metadata.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
-    rich = found.total >= max(2, len(document) / PAGES_PER_ENTRY)
-    by_page: dict[int, Sequence[Bookmark]] = {
-        page: list(group) for page, group in groupby(sorted(found.entries, key=_get_page), key=_get_page)
-    }
-    return rich, by_page
-
-
-def _get_page(entry: Bookmark) -> int:
-    return entry.page
 
 
 def _drop_artifacts(page: PageContent) -> None:

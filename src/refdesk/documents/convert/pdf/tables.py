@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from refdesk.documents.convert.pdf.layout import Line, enclose_boxes, group_rows
 from refdesk.documents.convert.pdf.page_reader import PageContent, Word
@@ -53,30 +54,23 @@ class TableDraft:
 def extend_table(table: TableDraft, more: TableDraft) -> bool:
     """Append the part of a table on the next page; return whether it is one."""
     if table.key and table.key == more.key:
-        _join_tagged(table, more)
+        known = {row.key: row for row in table.rows}
+        for row in more.rows:
+            if row.key not in known:
+                table.rows.append(row)
+                continue
+            for cell, rest in zip(known[row.key].cells, row.cells, strict=False):
+                if not cell.header or not cell.lines:
+                    cell.lines += rest.lines
         return True
     repeats = _read_texts(more.rows[0]) == _read_texts(table.rows[0])
-    if table.key or more.key or not (_has_same_columns(table, more) or repeats):
+    has_same_columns = len(table.columns) == len(more.columns) > 0 and all(
+        abs(one - other) < 6 for one, other in zip(table.columns, more.columns, strict=True)
+    )
+    if table.key or more.key or not (has_same_columns or repeats):
         return False
     table.rows += more.rows[repeats:]
     return True
-
-
-def _has_same_columns(table: TableDraft, more: TableDraft) -> bool:
-    return len(table.columns) == len(more.columns) > 0 and all(
-        abs(one - other) < 6 for one, other in zip(table.columns, more.columns, strict=True)
-    )
-
-
-def _join_tagged(table: TableDraft, more: TableDraft) -> None:
-    known = {row.key: row for row in table.rows}
-    for row in more.rows:
-        if row.key not in known:
-            table.rows.append(row)
-            continue
-        for cell, rest in zip(known[row.key].cells, row.cells, strict=False):
-            if not cell.header or not cell.lines:
-                cell.lines += rest.lines
 
 
 def _read_texts(row: RowDraft) -> list[str]:
@@ -112,21 +106,16 @@ def find_tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[Tab
         if tag and tag.cell and tag.cell.row:
             rows = cells.setdefault(tag.cell.table, {})
             rows.setdefault(tag.cell.row, {}).setdefault(tag.cell.place, (tag.cell, []))[1].append(word)
-    return [_build_tagged_table(key, rows, page) for key, rows in cells.items()]
-
-
-def _build_tagged_table(key: int, rows: dict[int, dict[int, tuple[CellTag, list[Word]]]], page: int) -> TableDraft:
-    drafts = [
-        RowDraft([_build_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number)
-        for number, row in rows.items()
-    ]
-    boxes = [line.box for row in drafts for cell in row.cells for line in cell.lines]
-    drafts.sort(key=_get_row_top)
-    return TableDraft(drafts, page, enclose_boxes(boxes), key)
-
-
-def _get_row_top(row: RowDraft) -> float:
-    return min(line.base for cell in row.cells for line in cell.lines)
+    tables: list[TableDraft] = []
+    for key, rows in cells.items():
+        drafts = [
+            RowDraft([_build_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number)
+            for number, row in rows.items()
+        ]
+        boxes = [line.box for row in drafts for cell in row.cells for line in cell.lines]
+        drafts.sort(key=lambda row: min(line.base for cell in row.cells for line in cell.lines))
+        tables.append(TableDraft(drafts, page, enclose_boxes(boxes), key))
+    return tables
 
 
 def _build_tagged_cell(found: tuple[CellTag, list[Word]] | None, page: int) -> CellDraft:
@@ -166,24 +155,13 @@ def find_ruled_tables(content: PageContent) -> list[TableDraft]:
     """Return the tables that the page's rules draw."""
     if not content.down or len(content.across) < 2:
         return []
-    across = merge_rules(_iter_horizontal(content))
-    down = merge_rules(_iter_vertical(content))
-    tables = [_build_table(content, *group) for group in _group_rules(across, down)]
+    across = [RulingLine((top + bottom) / 2, left, right) for left, top, right, bottom in content.across[:MAX_RULES]]
+    down = [RulingLine((left + right) / 2, top, bottom) for left, top, right, bottom in content.down[:MAX_RULES]]
+    for left, top, right, bottom in content.areas[:MAX_RULES]:
+        across += (RulingLine(top, left, right), RulingLine(bottom, left, right))
+        down += (RulingLine(left, top, bottom), RulingLine(right, top, bottom))
+    tables = [_build_table(content, *group) for group in _group_rules(merge_rules(across), merge_rules(down))]
     return [table for table in tables if table]
-
-
-def _iter_horizontal(content: PageContent) -> Iterable[RulingLine]:
-    yield from (RulingLine((top + bottom) / 2, left, right) for left, top, right, bottom in content.across[:MAX_RULES])
-    for left, top, right, bottom in content.areas[:MAX_RULES]:
-        yield RulingLine(top, left, right)
-        yield RulingLine(bottom, left, right)
-
-
-def _iter_vertical(content: PageContent) -> Iterable[RulingLine]:
-    yield from (RulingLine((left + right) / 2, top, bottom) for left, top, right, bottom in content.down[:MAX_RULES])
-    for left, top, right, bottom in content.areas[:MAX_RULES]:
-        yield RulingLine(left, top, bottom)
-        yield RulingLine(right, top, bottom)
 
 
 def merge_rules(rules: Iterable[RulingLine]) -> list[RulingLine]:
@@ -236,16 +214,12 @@ def _build_table(content: PageContent, across: list[RulingLine], down: list[Ruli
         return None
     grid = _Grid(xs, ys, across, down)
     rows = grid.build_rows(content)
-    if not _is_table(rows):
-        return None
-    return TableDraft(rows, content.number, (xs[0], ys[0], xs[-1], ys[-1]), columns=tuple(xs))
-
-
-def _is_table(rows: Sequence[RowDraft]) -> bool:
     cells = [cell for row in rows for cell in row.cells]
     filled = sum(1 for cell in cells if cell.lines)
     several = sum(1 for row in rows if sum(1 for cell in row.cells if cell.lines) > 1)
-    return filled >= MIN_FILLED * len(cells) and several >= 1 and len(rows) > 1
+    if filled < MIN_FILLED * len(cells) or not several or len(rows) < 2:
+        return None
+    return TableDraft(rows, content.number, (xs[0], ys[0], xs[-1], ys[-1]), columns=tuple(xs))
 
 
 class _Grid:
@@ -313,13 +287,6 @@ def _split_row(cells: list[CellDraft]) -> list[RowDraft]:
     if shared < 0.8 * len(bases) or len(others) > 1.2 * len(bases) * (len(cells) - 1):
         return [RowDraft(cells)]
     return [
-        RowDraft([_clip_cell(cell, top, bottom) for cell in cells])
-        for top, bottom in zip(
-            [-1e9, *(base - 2 for base in bases[1:])], [*(base - 2 for base in bases[1:]), 1e9], strict=True
-        )
+        RowDraft([replace(cell, lines=[line for line in cell.lines if top <= line.base < bottom]) for cell in cells])
+        for top, bottom in pairwise([-1e9, *(base - 2 for base in bases[1:]), 1e9])
     ]
-
-
-def _clip_cell(cell: CellDraft, top: float, bottom: float) -> CellDraft:
-    lines = [line for line in cell.lines if top <= line.base < bottom]
-    return CellDraft(lines, cell.header, cell.column, 1, cell.column_span)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ TagKind = Literal["heading", "text", "label", "caption", "container"]
 INLINE = frozenset("Span Code Link Em Strong Reference Quote Annot Ruby RB RT RP Warichu Sub BibEntry".split())
 """Elements inside of a line."""
 
-TEXT = frozenset("P BlockQuote Note FENote TOCI Title Index Formula".split())
+TEXT = frozenset("P BlockQuote Note FENote TOCI Title Index Formula LBody".split())
 """Elements that are one paragraph each."""
 
 _LEVELS = {"H": 1, **{f"H{level}": level for level in range(1, 10)}}
@@ -128,9 +128,10 @@ class _TreeWalk:
     def _visit(self, element: _Element) -> Iterator[_Element]:
         """Record the content of an element and yield its children."""
         cells = 0
-        item_labelled = element.kind == "LI" and self._has_label(element)
-        if item_labelled:
-            element.tag = _derive_tag(element.tag, labelled=True)
+        if element.kind == "LI":
+            children = (_get_child(element.handle, place) for place in range(min(element.children, 4)))
+            labelled = any(child and _read_type(child) == "Lbl" for child in children)
+            element.tag = replace(element.tag, labelled=labelled)
         for place in range(element.children):
             mark = _get_child_mark(element.handle, place)
             if mark >= 0:
@@ -144,10 +145,6 @@ class _TreeWalk:
             cells += made.kind in ("TD", "TH")
             yield made
 
-    def _has_label(self, element: _Element) -> bool:
-        children = (_get_child(element.handle, place) for place in range(min(element.children, 4)))
-        return any(child and _read_type(child) == "Lbl" for child in children)
-
     def _make_element(self, handle: int, path: int, above: Tag, cells: int, parent: _Element | None = None) -> _Element:
         kind = _read_type(handle)
         children = _count_children(handle)
@@ -157,40 +154,32 @@ class _TreeWalk:
 
 def _make_tag(handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None) -> Tag:
     """Derive the tag of an element from the one it inherits."""
-    if kind in INLINE or (kind == "NonStruct" and _is_leaf(handle, children)):
+    if kind in INLINE:
         return above
+    # Browsers write the text of an element as an unnamed element that holds content itself.
+    if kind == "NonStruct" and any(_get_child_mark(handle, place) >= 0 for place in range(min(children, 8))):
+        return above
+    above = replace(above, block=path, kind="container", level=0)
     if kind in _LEVELS:
-        return _derive_tag(above, block=path, kind="heading", level=_LEVELS[kind])
+        return replace(above, kind="heading", level=_LEVELS[kind])
     if kind in TEXT:
-        return _derive_tag(above, block=path, kind="text")
+        return replace(above, kind="text")
     match kind:
         case "L":
-            return _derive_tag(above, block=path, kind="container", depth=above.depth + 1)
+            return replace(above, depth=above.depth + 1)
         case "LI":
-            return _derive_tag(above, block=path, kind="text", item=path, labelled=False)
+            return replace(above, kind="text", item=path, labelled=False)
         case "Lbl":
-            return _derive_tag(above, block=path, kind="label")
-        case "LBody":
-            return _derive_tag(above, block=path, kind="text")
+            return replace(above, kind="label")
         case "Caption":
-            return _derive_tag(above, block=path, kind="caption")
+            return replace(above, kind="caption")
         case "TD" | "TH" if parent:
-            return _derive_tag(above, block=path, kind="text", cell=_make_cell(handle, kind, parent, above, cells))
+            table = above.cell.table if above.cell else 0
+            rows, columns = _read_span(handle, b"RowSpan"), _read_span(handle, b"ColSpan")
+            return replace(above, kind="text", cell=CellTag(table, parent.path, cells, kind == "TH", rows, columns))
         case "Table":
-            return _derive_tag(above, block=path, kind="container", cell=CellTag(path, 0, 0, False, 1, 1))
-        case _:
-            return _derive_tag(above, block=path, kind="container")
-
-
-def _is_leaf(handle: int, children: int) -> bool:
-    """Whether an unnamed element holds content itself, as browsers write the text of an element."""
-    return any(_get_child_mark(handle, place) >= 0 for place in range(min(children, 8)))
-
-
-def _make_cell(handle: int, kind: str, row: _Element, above: Tag, place: int) -> CellTag:
-    table = above.cell.table if above.cell else 0
-    rows, columns = _read_span(handle, b"RowSpan"), _read_span(handle, b"ColSpan")
-    return CellTag(table, row.path, place, kind == "TH", rows, columns)
+            return replace(above, cell=CellTag(path, 0, 0, False, 1, 1))
+    return above
 
 
 def _read_span(handle: int, name: bytes) -> int:
@@ -200,28 +189,6 @@ def _read_span(handle: int, name: bytes) -> int:
         if value and _get_number(value, ctypes.byref(_NUMBER)) and _NUMBER.value >= 1:
             return min(int(_NUMBER.value), MAX_SPAN)
     return 1
-
-
-def _derive_tag(
-    tag: Tag,
-    *,
-    block: int | None = None,
-    kind: TagKind | None = None,
-    level: int = 0,
-    depth: int | None = None,
-    item: int | None = None,
-    labelled: bool | None = None,
-    cell: CellTag | None = None,
-) -> Tag:
-    return Tag(
-        tag.block if block is None else block,
-        kind or tag.kind,
-        level,
-        tag.depth if depth is None else depth,
-        tag.item if item is None else item,
-        tag.labelled if labelled is None else labelled,
-        cell or tag.cell,
-    )
 
 
 def _read_type(handle: int) -> str:

@@ -56,7 +56,11 @@ class _Writer:
                 self._separate(word, first=not place)
             start = self._length
             self._add(word.text)
-            self._note(start, self._length, _classify_word(word))
+            kind = _classify_word(word)
+            if self._kinds and self._kinds[-1][2] == kind:
+                self._kinds[-1] = (self._kinds[-1][0], self._length, kind)
+            else:
+                self._kinds.append((start, self._length, kind))
             self._last = word.text
 
     def _separate(self, word: Word, first: bool) -> None:
@@ -75,12 +79,6 @@ class _Writer:
     def _add(self, text: str) -> None:
         self._pieces.append(text)
         self._length += len(text)
-
-    def _note(self, start: int, end: int, kind: SpanKind | None) -> None:
-        if self._kinds and self._kinds[-1][2] == kind:
-            self._kinds[-1] = (self._kinds[-1][0], end, kind)
-        else:
-            self._kinds.append((start, end, kind))
 
     def finish(self) -> tuple[str, tuple[Span, ...]]:
         """Return the text and its spans; uniform formatting is dropped, unless it is code."""
