@@ -288,7 +288,6 @@ def _group_pieces(run: Group, room: int) -> list[Group]:
 
 
 def _join_short(groups: Sequence[Group], room: int) -> list[Group]:
-    """Join short chunks to a neighbour."""
     joined: list[Group] = []
     last = room
     for group in groups:
@@ -414,7 +413,6 @@ def _group_evenly(sizes: Sequence[int], room: int) -> list[slice]:
 
 
 def _group_sizes(sizes: Sequence[int], room: int) -> list[slice]:
-    """Group as many consecutive sizes as fit."""
     groups: list[slice] = []
     start = tokens = 0
     for index, size in enumerate(sizes):

@@ -185,7 +185,6 @@ class Store:
 
 @contextmanager
 def _translate_disk_errors() -> Iterator[None]:
-    """Raise disk errors as `StorageError`."""
     try:
         yield
     except OSError as error:

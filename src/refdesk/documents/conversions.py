@@ -9,8 +9,8 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -33,6 +33,7 @@ from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.ssrf import Resolver, parse_networks, resolve
 from refdesk.errors import CannotConvert
 from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import ConversionRecord
 
 UPLOAD_SCHEME = "upload://"
 
@@ -106,28 +107,31 @@ class Conversions:
 
     async def convert(self, tenant: TenantId, file: File, wanted: ConversionOptions, progress: Progress) -> Converted:
         """Convert a file and store the result; the same bytes with the same options are converted once."""
+        with self._measure() as metric:
+            _check_size(file)
+            digest, head = await to_thread.run_sync(_hash_file, file.fd)
+            handle = self._store.handle(tenant, digest, _make_variant_key(file, wanted, head))
+            async with self._locks_by_name.hold(handle):
+                if (found := await self._find_format(tenant, handle)) is not None:
+                    if wanted.expected and found not in wanted.expected:
+                        raise CannotConvert(describe_wrong_format(file.name, found, wanted.expected))
+                    metric.outcome = "cached"
+                    return Converted(handle, cached=True)
+                async with in_thread(self._store.writing) as output:
+                    await self._run("convert", file, wanted, output, progress)
+                    await to_thread.run_sync(self._store.keep, tenant, handle, output)
+            return Converted(handle, cached=False)
+
+    @contextmanager
+    def _measure(self) -> Iterator[ConversionRecord]:
+        """Record a conversion and its outcome."""
         with self._metrics.conversion() as metric:
             try:
-                converted = await self._convert(tenant, file, wanted, progress)
+                yield metric
             except CannotConvert:
                 metric.outcome = "refused"
                 raise
-            metric.outcome = "cached" if converted.cached else "ok"
-            return converted
-
-    async def _convert(self, tenant: TenantId, file: File, wanted: ConversionOptions, progress: Progress) -> Converted:
-        _check_size(file)
-        digest, head = await to_thread.run_sync(_hash_file, file.fd)
-        handle = self._store.handle(tenant, digest, _make_variant_key(file, wanted, head))
-        async with self._locks_by_name.hold(handle):
-            if (found := await self._find_format(tenant, handle)) is not None:
-                _check_format(file.name, found, wanted)
-                return Converted(handle, cached=True)
-            async with in_thread(self._store.writing) as output:
-                job = _build_job("convert", file, wanted)
-                await self._run(job, file, output.fileno(), self.get_time_limit(file.size), progress)
-                await to_thread.run_sync(self._store.keep, tenant, handle, output)
-        return Converted(handle, cached=False)
+            metric.outcome = "cached" if metric.outcome == "cached" else "ok"
 
     async def convert_url(self, tenant: TenantId, url: str, wanted: ConversionOptions, progress: Progress) -> Converted:
         """Fetch and convert a URL; an unchanged page is neither sent nor converted again."""
@@ -182,24 +186,16 @@ class Conversions:
         """Convert a file to an export format without storing it; return the bytes and metadata."""
         _check_size(file)
         async with scratch_file() as output:
-            job = {**_build_job("convert_and_export", file, wanted), "to": to}
-            facts = await self._run(job, file, output.fileno(), self.get_time_limit(file.size), progress)
+            facts = await self._run("convert_and_export", file, wanted, output, progress, to=to)
             return await to_thread.run_sync(_read_all, output.fileno()), facts
 
     async def pack(self, file: File, progress: Progress) -> bytes:
         """Convert a file to a packed document that the caller stores."""
-        with self._metrics.conversion() as metric:
-            try:
-                _check_size(file)
-                async with scratch_file() as output:
-                    job = _build_job("convert", file, ConversionOptions())
-                    await self._run(job, file, output.fileno(), self.get_time_limit(file.size), progress)
-                    packed = await to_thread.run_sync(_read_all, output.fileno())
-            except CannotConvert:
-                metric.outcome = "refused"
-                raise
-            metric.outcome = "ok"
-            return packed
+        with self._measure():
+            _check_size(file)
+            async with scratch_file() as output:
+                await self._run("convert", file, ConversionOptions(), output, progress)
+                return await to_thread.run_sync(_read_all, output.fileno())
 
     async def packed(self, tenant: TenantId, handle: str) -> bytes | None:
         """Return the bytes of a tenant's packed document, or None."""
@@ -231,12 +227,24 @@ class Conversions:
         """Return the state of the workers and their restrictions, for the health check."""
         return {"state": "ok", **self._sandbox.state(), "walls": sorted(self._sandbox.restrictions)}
 
-    async def _run(self, job: Mapping[str, Any], file: File, output: int, seconds: float, progress: Progress) -> Any:
+    async def _run(
+        self, do: str, file: File, wanted: ConversionOptions, output: IO[bytes], progress: Progress, **options: str
+    ) -> Any:
+        job = {
+            "do": do,
+            "name": file.name,
+            "media_type": file.media_type,
+            "charset": file.charset,
+            "url": file.url,
+            "pages": [wanted.pages.first, wanted.pages.last] if wanted.pages else None,
+            "expected": list(wanted.expected),
+            **options,
+        }
         sandbox = self._internal_sandbox if file.is_own else self._sandbox
-        return await sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
+        seconds = self.get_time_limit(file.size)
+        return await sandbox.run(job, source=file.fd, output=output.fileno(), seconds=seconds, progress=progress)
 
     async def _find_format(self, tenant: TenantId, handle: str) -> str | None:
-        """Return the format of a stored document, or None."""
         packed = await self.open(tenant, handle)
         if packed is None:
             return None
@@ -294,29 +302,12 @@ def _check_size(file: File) -> None:
         )
 
 
-def _check_format(name: str, found: str, wanted: ConversionOptions) -> None:
-    if wanted.expected and found not in wanted.expected:
-        raise CannotConvert(describe_wrong_format(name, found, wanted.expected))
-
-
 def _make_variant_key(file: File, wanted: ConversionOptions, head: bytes) -> str:
     """Return what decides on the result besides the bytes: pages and, for text formats, name and encoding."""
     pages = f"{wanted.pages.first}-{wanted.pages.last}" if wanted.pages else ""
     if is_detectable_by_content(head):
         return pages
     return f"{pages} {os.path.splitext(file.name)[1].lower()} {file.media_type} {file.charset} {file.url}"
-
-
-def _build_job(do: str, file: File, wanted: ConversionOptions) -> dict[str, Any]:
-    return {
-        "do": do,
-        "name": file.name,
-        "media_type": file.media_type,
-        "charset": file.charset,
-        "url": file.url,
-        "pages": [wanted.pages.first, wanted.pages.last] if wanted.pages else None,
-        "expected": list(wanted.expected),
-    }
 
 
 def download_to_file(fetched: Fetched) -> File:

@@ -278,7 +278,6 @@ class RobotsCache:
 
 
 def _build_conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
-    """Build the headers of a conditional request."""
     given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
     return {
         name: value

@@ -268,5 +268,4 @@ def _parse_file_uri(uri: str) -> str:
 
 
 def _format_path(path: str) -> str:
-    """Quote and shorten a path for a message."""
     return repr(path if len(path) <= 200 else f"{path[:100]}…{path[-99:]}")

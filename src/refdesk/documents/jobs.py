@@ -6,7 +6,6 @@ Runs in the worker process, with two open files and plain values. `ingest.ingest
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 from refdesk.documents.chunking import chunks
@@ -24,41 +23,26 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
     """Run one job. The result is small; large data goes to the output."""
     if source is None or output is None:
         raise ValueError("every job has a source and an output")
-    return _JOBS[job["do"]](job, source, output, progress)
-
-
-def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
-    """Convert, chunk and pack a file."""
-    document, format = _convert_source(job, source, progress)
-    _write(output, chunk_and_pack(document, format, size=os.fstat(source).st_size))
-    return {}
+    match job["do"]:
+        case "convert":
+            document, format = _convert_source(job, source, progress)
+            _write(output, chunk_and_pack(document, format, size=os.fstat(source).st_size))
+            return {}
+        case "convert_and_export":  # for the command line
+            document, _ = _convert_source(job, source, progress)
+            _write(output, _render_document(document, job["to"]))
+            return {"title": document.title, "pages": len(document.pages), "warnings": list(document.warnings)}
+        case "export":
+            with PackedDocument.of(_read(source)) as packed:
+                _write(output, _render_document(packed.document(), job["to"]))
+            return {}
+    raise ValueError(f"there is no job {job['do']!r}")
 
 
 def chunk_and_pack(document: Document, format: str = "", *, size: int = 0) -> bytes:
     """Chunk a converted document and return it packed."""
     blocks = paginate(document)
     return pack(document, chunks(blocks), format=format, size=size, blocks=blocks)
-
-
-def _convert_and_export(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
-    """Convert a file directly to an export format, for the command line."""
-    document, _ = _convert_source(job, source, progress)
-    _write(output, _render_document(document, job["to"]))
-    return {"title": document.title, "pages": len(document.pages), "warnings": list(document.warnings)}
-
-
-def _export(job: dict[str, Any], source: int, output: int, _progress: Progress) -> dict[str, Any]:
-    """Export a packed document."""
-    with PackedDocument.of(_read(source)) as packed:
-        _write(output, _render_document(packed.document(), job["to"]))
-    return {}
-
-
-_JOBS: dict[str, Callable[[dict[str, Any], int, int, Progress], dict[str, Any]]] = {
-    "convert": _convert,
-    "convert_and_export": _convert_and_export,
-    "export": _export,
-}
 
 
 def _convert_source(job: dict[str, Any], source: int, progress: Progress) -> tuple[Document, str]:

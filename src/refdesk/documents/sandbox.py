@@ -441,7 +441,6 @@ def _spawn(limits: SandboxLimits, jobs: str, channel: int, chatter: int) -> subp
 
 
 def _describe_exit(status: int, seconds: float, printed: str) -> str:
-    """Describe why a worker exited without a result."""
     if status == -signal.SIGXCPU:
         return f"The conversion computed for longer than {seconds:g} s and was stopped. {SPLIT_FILE}"
     if status == -signal.SIGXFSZ:

@@ -135,7 +135,6 @@ def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list
 
 
 def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
-    """Run the job and return the frame with its outcome."""
     try:
         answer = frame({"kind": "answer", "answer": run(job, source, output, progress)})
         if len(answer) > MAX_FRAME_BYTES:

@@ -80,7 +80,6 @@ def convert_sheets(source: SourceFile) -> Document:
 
 @contextmanager
 def _translate_library_errors() -> Iterator[None]:
-    """Raise errors of the libraries as `CannotConvert`."""
     try:
         yield
     except anydoc.EncryptedError as error:
@@ -92,7 +91,6 @@ def _translate_library_errors() -> Iterator[None]:
 
 
 def _read_properties(data: bytes, kind: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the metadata of a file and its keywords."""
     if kind == "rtf":
         match = _RTF_TITLE.search(data[:100_000])
         return ({"title": match[1].decode("latin-1").strip()} if match else {}), ()
@@ -112,7 +110,6 @@ class _Reader:
         self.blocks = BlockBuilder()
 
     def read(self) -> None:
-        """Read all blocks."""
         pending: list[tuple[Any, ListItem | None, ParagraphRole]] = _stack_blocks(self._parsed.blocks)
         while pending:
             block, item, role = pending.pop()

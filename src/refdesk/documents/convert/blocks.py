@@ -24,7 +24,6 @@ class BlockBuilder:
         """The last block as code, if it is a paragraph in a monospaced font."""
 
     def add(self, block: Block) -> None:
-        """Append a block."""
         last = self._blocks[-1] if self._blocks else None
         if isinstance(block, Code) and isinstance(last, Code):
             self._continuations.append(("\n" * (self._blank_lines + 1) + block.text, ()))
@@ -73,7 +72,6 @@ class BlockBuilder:
         self._continuations.append((f"\n\n{text}", _shift_spans(spans, 2)))
 
     def _flush(self) -> None:
-        """Join the continuations to the last block."""
         if not self._continuations:
             return
         last = self._blocks[-1]
@@ -92,13 +90,11 @@ class BlockBuilder:
         )
 
     def build(self) -> tuple[Block, ...]:
-        """Return all blocks."""
         self._flush()
         repeated = {at for at in (0, *self._titles) if self._is_repeated(at)}
         return tuple(block for at, block in enumerate(self._blocks) if at not in repeated)
 
     def _is_picture_caption(self) -> bool:
-        """Whether the last caption is directly below a picture."""
         return len(self._blocks) > 1 and isinstance(self._blocks[-2], Picture)
 
     def _is_repeated(self, at: int) -> bool:

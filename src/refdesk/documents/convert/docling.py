@@ -137,7 +137,6 @@ class _Reader:
         return _read_text_block(item, str(label), depth, place)
 
     def _read_inline(self, group: Item) -> Iterator[Block]:
-        """Join a paragraph of separately formatted parts."""
         text, spans = "", list[Span]()
         pieces = [piece for child in group.get("children") or [] if (piece := self._resolve(child))]
         for piece in pieces:
@@ -218,7 +217,6 @@ def _read_own_spans(meta: Item, length: int) -> Iterator[Span]:
 
 
 def _read_format_spans(item: Item, start: int, end: int) -> Iterator[Span]:
-    """Yield the formatting of a whole item as spans."""
     formatting = item.get("formatting") or {}
     if item.get("label") == "code" and start < end:
         yield Span(start, end, "code")

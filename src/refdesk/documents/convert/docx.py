@@ -100,8 +100,6 @@ _SPACED, _NEXT_RUN = b'<w:t xml:space="preserve">', b"</w:t></w:r><w:r><w:t>"
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Parts of the package that the text refers to."""
-
     styles: Styles
     numbering: Numbering
     package: Package
@@ -150,7 +148,6 @@ class _Reader:
         """Text indent of the last list item."""
 
     def read(self, body: Element) -> None:
-        """Read all blocks."""
         pending = list(reversed(body))
         while pending:
             node = pending.pop()
@@ -298,7 +295,6 @@ class _Reader:
         return "\n".join(filter(None, lines))
 
     def _add_notes(self) -> None:
-        """Add notes at the end of their section."""
         for note in self._notes.take(lambda note_id: self._read_cell_text(self._parts.notes[note_id])):
             self.blocks.add(note)
 

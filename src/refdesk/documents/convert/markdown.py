@@ -96,13 +96,11 @@ def _apply_anchor(block: Block) -> Block:
 
 
 def _choose_title(blocks: Sequence[Block]) -> str:
-    """Return the first heading of the highest level."""
     headings = [block for block in blocks if isinstance(block, Heading)]
     return min(headings, key=lambda heading: heading.level).text if headings else ""
 
 
 def _split_front_matter(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
-    """Return the front matter, the text below it, and warnings."""
     found = _FRONT_MATTER.match(text, 0, MAX_FRONT_MATTER)
     if found is None:
         return {}, text, ()
@@ -145,7 +143,6 @@ def _read_tags(matter: Mapping[str, object]) -> Iterator[str]:
 
 
 def _to_text(value: object) -> str:
-    """Return a scalar or a list of scalars as text."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_to_text, value)))
     if value is None or isinstance(value, dict):

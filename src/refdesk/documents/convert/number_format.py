@@ -126,7 +126,6 @@ def compile_format(code: str, *, from_1904: bool = False) -> Render:
 
 
 def _split_sections(code: str) -> list[str]:
-    """Split at unquoted semicolons."""
     parts = [""]
     for piece in re.findall(r'"[^"]*"?|\\.|.', code, re.DOTALL):
         if piece == ";":
@@ -176,7 +175,6 @@ def _is_text(section: _Section) -> bool:
 
 
 def _insert_number(section: _Section, number: str) -> str:
-    """Insert the formatted number between the literal text of the section."""
     parts: list[str] = []
     for token in section.tokens:
         if token.kind in ("digits", "general") or token.text == "@":

@@ -107,7 +107,6 @@ def parse_xml(data: bytes, name: str) -> Element:
 
 
 def _shorten_namespaces(data: bytes) -> bytes:
-    """Replace the declarations of known namespaces by short names."""
     if b"<![CDATA[" in data:
         data = _CDATA.sub(_escape_cdata, data)
     pieces: list[bytes] = []

@@ -161,7 +161,6 @@ def _parse_relationship(node: Element, folder: str) -> Relationship:
 
 @contextmanager
 def _translate_zip_errors() -> Iterator[None]:
-    """Raise errors of the zip library as `CannotConvert`."""
     try:
         yield
     except (

@@ -48,8 +48,6 @@ _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
 
 
 class _File:
-    """An OpenDocument file with its content and styles."""
-
     def __init__(self, source: SourceFile) -> None:
         self.package: Package = open_package(source.data)
         content = self.package.read_xml("content.xml")
@@ -114,7 +112,6 @@ class _File:
 
 
 def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
-    """Yield the levels of list styles with numbers instead of bullets."""
     for style in content.iter("{text}list-style"):
         for level in style.findall("{text}list-level-style-number"):
             if level.get("{style}num-format"):
@@ -122,7 +119,6 @@ def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
 
 
 def _expand_whitespace(node: Element) -> str:
-    """Return the whitespace that an element stands for."""
     match node.tag.removeprefix("{text}"):
         case "s":
             return " " * min(_read_count(node, "{text}c"), MAX_REPEATS)
@@ -134,7 +130,6 @@ def _expand_whitespace(node: Element) -> str:
 
 
 def _read_count(node: Element, name: str) -> int:
-    """Return a repeat or span count."""
     return max(parse_int(node.get(name)), 1)
 
 
@@ -158,7 +153,6 @@ def convert_slides(source: SourceFile) -> Document:
 
 
 def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
-    """Return the title, content and notes of a slide."""
     found = BlockBuilder()
     place = Place(number)
     shapes = list(_iter_shapes(slide))
@@ -244,7 +238,6 @@ def _add_paragraph(runs: Runs, place: Place, found: BlockBuilder) -> None:
 
 
 def _read_spans(cell: Element) -> tuple[int, int]:
-    """Return the row and column span of a cell."""
     tall, wide = _read_count(cell, "{table}number-rows-spanned"), _read_count(cell, "{table}number-columns-spanned")
     return min(tall, MAX_COLUMNS), min(wide, MAX_COLUMNS)
 

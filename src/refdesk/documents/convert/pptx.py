@@ -192,7 +192,6 @@ class _LayoutDefaults:
 
 
 def _iter_placeholders(root: Element | None) -> Iterator[tuple[Element, Element]]:
-    """Yield placeholder shapes, each with its placeholder element."""
     for shape in root.iter("{p}sp") if root is not None else ():
         placeholder = _find_placeholder(shape)
         if placeholder is not None:
@@ -204,8 +203,6 @@ def _find_placeholder(shape: Element) -> Element | None:
 
 
 class _Slide:
-    """Reader of one slide."""
-
     def __init__(self, number: int, name: str, package: Package, defaults: _LayoutDefaults) -> None:
         self._number = number
         self._name = name
@@ -254,7 +251,6 @@ class _Slide:
             self._add_text(shape, place)
 
     def _add_frame(self, frame: Element, place: Place) -> None:
-        """Add a table, a diagram or a chart."""
         data = find_path(frame, "{a}graphic", "{a}graphicData")
         table, diagram, chart = (find_path(data, name) for name in ("{a}tbl", "{dgm}relIds", "{c}chart"))
         if table is not None:
@@ -387,7 +383,6 @@ def _read_alt_text(shape: Element) -> str:
 
 
 def _read_box(shape: Element) -> Box | None:
-    """Return the explicit position of a shape, or None."""
     frame = find_path(shape, *_OTHER_FRAMES.get(shape.tag, _FRAME))
     offset, extent = find_path(frame, "{a}off"), find_path(frame, "{a}ext")
     if offset is None or extent is None:

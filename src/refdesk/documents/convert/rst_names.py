@@ -41,8 +41,6 @@ _TITLED = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)
 
 
 class _AnyOption(dict[str, Any]):
-    """Option spec that accepts any option."""
-
     def __missing__(self, _name: str) -> Callable[[str], str]:
         return directives.unchanged
 

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from operator import attrgetter
 
 from refdesk.documents.model import Span, SpanKind
 
-FIXED_PITCH_FONTS = (
-    "andale mono",
-    "cascadia",
-    "consolas",
-    "courier",
-    "dejavu sans mono",
-    "fira code",
-    "fira mono",
-    "hack",
-    "ibm plex mono",
-    "inconsolata",
-    "jetbrains mono",
-    "liberation mono",
-    "lucida console",
-    "menlo",
-    "monaco",
-    "noto mono",
-    "noto sans mono",
-    "roboto mono",
-    "sf mono",
-    "source code pro",
-    "ubuntu mono",
+FIXED_PITCH_FONTS = tuple(
+    "andale mono,cascadia,consolas,courier,dejavu sans mono,fira code,fira mono,hack,ibm plex mono,inconsolata,"
+    "jetbrains mono,liberation mono,lucida console,menlo,monaco,noto mono,noto sans mono,roboto mono,sf mono,"
+    "source code pro,ubuntu mono".split(",")
 )
 """Name prefixes of monospaced fonts; text in them is code."""
 
@@ -42,8 +23,6 @@ def is_fixed_pitch(font: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunStyle:
-    """Inline formatting of a run."""
-
     strong: bool = False
     emphasis: bool = False
     code: bool = False
@@ -64,7 +43,6 @@ class Runs:
         self._are_plain = True
 
     def add(self, text: str, style: RunStyle = PLAIN) -> None:
-        """Append a run."""
         if text:
             self._texts.append(text)
             self._styles.append(style)
@@ -83,11 +61,9 @@ class Runs:
         return any(style.code_by_style for style in self._styles)
 
     def raw(self) -> str:
-        """Return the text unchanged."""
         return "".join(self._texts)
 
     def text(self) -> str:
-        """Return the stripped text."""
         return self.raw().strip()
 
     def one_line(self) -> str:
@@ -100,36 +76,24 @@ class Runs:
         text = raw.strip()
         if self._are_plain:
             return text, ()
-        positions, styles = self._list_style_changes(len(raw.lstrip()) - len(raw))
-        found = [
-            spans
-            for kind, value_of in _KINDS
-            if any(values := list(map(value_of, styles)))
-            and (spans := list(_merge_spans(positions, values, kind, len(text))))
-        ]
-        # Spans of one kind are sorted already.
-        return text, tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=_span_sort_key))
-
-    def _list_style_changes(self, position: int) -> tuple[list[int], list[RunStyle]]:
-        """Return the positions of style changes, relative to the first visible character, and the end."""
+        # Positions of style changes, relative to the first visible character, and the end.
+        position = len(raw.lstrip()) - len(raw)
         positions: list[int] = []
         styles: list[RunStyle] = []
-        last: RunStyle | None = None
-        for text, style in zip(self._texts, self._styles, strict=True):
-            if style is not last:
+        for piece, style in zip((*self._texts, ""), (*self._styles, PLAIN), strict=True):
+            if not styles or style is not styles[-1]:
                 positions.append(position)
                 styles.append(style)
-                last = style
-            position += len(text)
-        return [*positions, position], [*styles, PLAIN]
+            position += len(piece)
+        spans: list[Span] = []
+        for kind in _KINDS:
+            values = list(map(attrgetter(kind), styles))
+            if any(values):
+                spans += _merge_spans(positions, values, kind, len(text))
+        return text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))
 
 
-_KINDS: Sequence[tuple[SpanKind, Callable[[RunStyle], bool | str]]] = (
-    ("link", attrgetter("link")),
-    ("strong", attrgetter("strong")),
-    ("emphasis", attrgetter("emphasis")),
-    ("code", attrgetter("code")),
-)
+_KINDS: Sequence[SpanKind] = ("link", "strong", "emphasis", "code")
 
 
 def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
@@ -141,8 +105,3 @@ def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: S
             if value and start < end:
                 yield Span(start, end, kind, value if isinstance(value, str) else "")
             begin, value = position, following
-
-
-def _span_sort_key(span: Span) -> tuple[int, int]:
-    """Sort by start, longest first."""
-    return span.start, -span.end

@@ -25,67 +25,19 @@ MAX_HEADING = 80
 CODE_INDENT = 4
 """Columns from which indented lines may be code, as in Markdown."""
 
-_ENDINGS = """
-python: py pyi
-javascript: js mjs cjs
-jsx: jsx
-typescript: ts
-tsx: tsx
-c: c h
-cpp: cc cpp cxx hpp hh
-csharp: cs
-java: java
-kotlin: kt kts
-scala: scala
-go: go
-rust: rs
-ruby: rb
-php: php
-perl: pl pm
-lua: lua
-r: r
-julia: jl
-swift: swift
-objectivec: m
-haskell: hs
-ocaml: ml
-elixir: ex exs
-erlang: erl
-clojure: clj
-lisp: lisp el
-dart: dart
-zig: zig
-bash: sh bash zsh
-fish: fish
-powershell: ps1
-batch: bat
-sql: sql
-json: json jsonl
-yaml: yaml yml
-toml: toml
-ini: ini cfg conf
-xml: xml
-css: css
-scss: scss
-less: less
-vue: vue
-svelte: svelte
-protobuf: proto
-graphql: graphql
-hcl: tf
-cmake: cmake
-makefile: mk
-diff: diff patch
-latex: tex
-vim: vim
-asm: asm s
-"""
-
 _LANGUAGES = {
-    ending: language
-    for language, _, endings in (line.partition(": ") for line in _ENDINGS.strip().splitlines())
-    for ending in endings.split()
+    ending: language or ending
+    for ending, _, language in (
+        entry.partition(":")
+        for entry in """asm s:asm bash sh:bash zsh:bash bat:batch c h:c cmake cfg:ini clj:clojure conf:ini cc:cpp cpp
+        cxx:cpp hh:cpp hpp:cpp cs:csharp css dart diff patch:diff el:lisp erl:erlang ex:elixir exs:elixir fish go
+        graphql hs:haskell ini java jl:julia js:javascript cjs:javascript mjs:javascript json jsonl:json jsx kt:kotlin
+        kts:kotlin less lisp lua m:objectivec mk:makefile ml:ocaml php pl:perl pm:perl proto:protobuf ps1:powershell
+        py:python pyi:python r rb:ruby rs:rust scala scss sql svelte swift tex:latex tf:hcl toml ts:typescript tsx vim
+        vue xml yaml yml:yaml zig""".split()
+    )
 }
+"""Programming languages by the ending of a file name; many endings are the name of the language."""
 _NAMES = {"dockerfile": "dockerfile", "makefile": "makefile", "cmakelists.txt": "cmake", "justfile": "just"}
 
 _UNDERLINE = re.compile(r"([=\-~^*#+\"'])\1{2,}")
@@ -107,17 +59,21 @@ def convert(source: SourceFile) -> Document:
         raise CannotConvert("The file holds no text.")
     language = detect_language(source.name)
     if language:
-        return Document(
-            source.name,
-            (Code(text.strip("\n"), language),),
-            name=source.name,
-            warnings=decoded.warnings,
-        )
-    blocks, pages = _read_pages(text)
+        code = Code(text.strip("\n"), language)
+        return Document(source.name, (code,), name=source.name, warnings=decoded.warnings)
+    # Some texts have a margin.
+    indents = Counter(_measure_indent(line) for line in text.splitlines() if line.strip())
+    reader = _TextReader(indents.most_common(1)[0][0])
+    pages = text.rstrip("\f\n ").split("\f")
+    blocks = reader.read_blocks(pages[0])
+    if len(pages) > 1:
+        blocks = [replace(block, place=Place(1)) for block in blocks]
+        for number, page in enumerate(pages[1:], 2):
+            blocks += (replace(block, place=Place(number)) for block in reader.read_blocks(page))
     return Document(
         title=next((block.text for block in blocks if isinstance(block, Heading)), source.name),
         blocks=tuple(blocks),
-        pages=tuple(map(Page, range(1, pages + 1))),
+        pages=tuple(map(Page, range(1, len(pages) + 1))) if len(pages) > 1 else (),
         name=source.name,
         warnings=decoded.warnings,
     )
@@ -129,32 +85,12 @@ def detect_language(name: str) -> str:
     return _NAMES.get(path.name) or _LANGUAGES.get(path.suffix[1:], "")
 
 
-def _read_pages(text: str) -> tuple[list[Block], int]:
-    """Return the blocks and the number of pages separated by form feeds."""
-    pages = text.rstrip("\f\n ").split("\f")
-    reader = _TextReader(_find_margin(text))
-    if len(pages) == 1:
-        return reader.read_blocks(pages[0]), 0
-    placed: list[Block] = []
-    for number, page in enumerate(pages, 1):
-        placed += (replace(block, place=Place(number)) for block in reader.read_blocks(page))
-    return placed, len(pages)
-
-
-def _find_margin(text: str) -> int:
-    """Return the most common indent; some texts have a margin."""
-    indents = Counter(_measure_indent(line) for line in text.splitlines() if line.strip())
-    return indents.most_common(1)[0][0] if indents else 0
-
-
 def _measure_indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
 @dataclass(slots=True)
 class _TextReader:
-    """Classifier of a text's blocks."""
-
     margin: int
     marks: list[str] = field(default_factory=list)
     """Underline characters of headings, in order of appearance."""
@@ -162,7 +98,8 @@ class _TextReader:
 
     def read_blocks(self, text: str) -> list[Block]:
         """Return the blocks of a page."""
-        stanzas = _split_stanzas(text)
+        lines = (line.expandtabs(8).rstrip() for line in text.split("\n"))
+        stanzas = [list(run) for filled, run in groupby(lines, bool) if filled]
         pairs = zip_longest(stanzas, stanzas[1:], fillvalue=())
         return _join_code(block for stanza, below in pairs for block in self._classify_stanza(stanza, below))
 
@@ -208,7 +145,6 @@ class _TextReader:
         return None
 
     def _is_code(self, stanza: Sequence[str]) -> bool:
-        """Whether lines are indented and don't read like sentences."""
         if min(map(_measure_indent, stanza)) < self.margin + CODE_INDENT or _BULLET.match(stanza[0]):
             return False
         words = " ".join(stanza).split()
@@ -216,7 +152,6 @@ class _TextReader:
         return not (prose > 0.8 and len(words) > 5 * len(stanza))
 
     def _iter_items(self, stanza: Sequence[str]) -> Iterator[ListItem]:
-        """Yield list items with their continuation lines."""
         indents: list[int] = []
         for lines in _split_items(stanza):
             found = _BULLET.match(lines[0])
@@ -224,12 +159,6 @@ class _TextReader:
             indents = [*(indent for indent in indents if indent < len(found[1])), len(found[1])]
             text = _join_lines([lines[0][found.end() :], *lines[1:]])
             yield ListItem(text, (), len(indents) - 1, found[2] is not None, int(found[2] or 1))
-
-
-def _split_stanzas(text: str) -> list[list[str]]:
-    """Split at blank lines."""
-    lines = (line.expandtabs(8).rstrip() for line in text.split("\n"))
-    return [list(run) for filled, run in groupby(lines, bool) if filled]
 
 
 def _split_items(stanza: Sequence[str]) -> Iterator[list[str]]:
@@ -247,7 +176,6 @@ def _join_lines(lines: Sequence[str]) -> str:
 
 
 def _join_code(blocks: Iterable[Block]) -> list[Block]:
-    """Join code blocks separated by blank lines."""
     joined: list[Block] = []
     for is_code, run in groupby(blocks, lambda block: isinstance(block, Code)):
         if is_code:

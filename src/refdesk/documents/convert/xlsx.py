@@ -196,8 +196,6 @@ def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Elemen
 
 @dataclass(slots=True)
 class _Budget:
-    """Cells and characters that may still be read."""
-
     cells: int
     characters: int = MAX_CHARACTERS
 
@@ -208,8 +206,6 @@ class _Budget:
 
 @dataclass(slots=True)
 class _SheetReader:
-    """Streaming reader of one sheet."""
-
     workbook: _Workbook
     sheet: Sheet
     budget: _Budget

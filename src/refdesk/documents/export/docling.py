@@ -62,8 +62,6 @@ def to_dict(document: Document) -> Item:
 
 
 class _Tree:
-    """Builder of the item lists and their references."""
-
     def __init__(self, document: Document) -> None:
         self._document = document
         self._pages = {page.number: page for page in document.pages}

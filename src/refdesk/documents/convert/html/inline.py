@@ -62,12 +62,10 @@ class InlineText:
 
     @property
     def is_at_line_break(self) -> bool:
-        """Whether the text ends with a line break."""
         return bool(self._parts) and self._parts[-1][-1] == "\n"
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no text yet."""
         return not self._parts
 
     @property
@@ -230,7 +228,6 @@ def _get_word_separator(tag: str) -> str:
 
 
 def _iter_pieces(root: LexborNode, get_separator: Callable[[str], str]) -> Iterator[str]:
-    """Yield the texts below an element with their separators."""
     stack: list[LexborNode | str] = [root.first_child] if root.first_child is not None else []
     while stack:
         step = stack.pop()

@@ -210,7 +210,6 @@ class HtmlWalker:
         return True
 
     def _enter(self, context: Context) -> None:
-        """Enter a context until the end of the current element."""
         self.end_block()
         self._contexts[context] += 1
         self._defer(partial(self._leave, context))
@@ -224,7 +223,6 @@ class HtmlWalker:
             self._defer(partial(self._text.close, kind))
 
     def _apply_trait(self, trait: Trait, node: LexborNode, attributes: Attributes) -> bool:
-        """Apply a trait; return whether to continue with the element."""
         match trait:
             case "heading":
                 return self._add_heading(node, _parse_int(attributes.get("aria-level"), 2))
@@ -305,7 +303,6 @@ class HtmlWalker:
         return True
 
     def _end_definition(self, list: DefinitionList) -> None:
-        """Set the size of the current term's definition."""
         if list.term is not None and isinstance(term := self.blocks[list.term], Term):
             self.blocks[list.term] = replace(term, size=len(self.blocks) - list.term - 1)
 

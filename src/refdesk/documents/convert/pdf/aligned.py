@@ -95,7 +95,6 @@ def _find_region_end(lines: Sequence[Line], start: int, leading: float) -> int:
 
 
 def _is_header_row(above: Line, line: Line, leading: float) -> bool:
-    """Whether the line above is a bold header row."""
     near = 0 < line.base - above.base < MAX_LINE_GAP * leading * line.size
     return near and above.bold and len(above.words) > 1 and not CAPTION.match(above.text)
 
@@ -199,7 +198,6 @@ def _are_close(places: Sequence[float]) -> bool:
 
 
 def _split_line(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
-    """Split a line's words by column."""
     columns: list[list[Word]] = [[] for _ in range(len(cuts) + 1)]
     for word in line.words:
         columns[bisect(cuts, (word.left + word.right) / 2)].append(word)

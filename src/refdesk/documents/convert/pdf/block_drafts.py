@@ -238,7 +238,6 @@ class DraftBuilder:
         return hangs or beside
 
     def _continues(self, draft: Draft, line: Line) -> bool:
-        """Whether a line continues the paragraph above it."""
         above = draft.lines[-1]
         if abs(line.size - above.size) > SIZE_CHANGE * above.size:
             return False
@@ -284,7 +283,6 @@ def _make_picture(box: Box, page: int) -> Draft:
 
 
 def _is_next_marker(marker: Marker, other: Marker | None) -> bool:
-    """Whether the next line has the marker of the next item."""
     if other is None or other.style != marker.style:
         return False
     return not marker.is_ordered or any(number + 1 in other.numbers for number in marker.numbers)
@@ -368,7 +366,6 @@ class Assembly:
 
 
 def _attach_captions(drafts: list[Draft]) -> list[Draft]:
-    """Attach captions to the tables and pictures above or below them."""
     kept: list[Draft] = []
     for place, draft in enumerate(drafts):
         is_short = draft.kind == "paragraph" and len(draft.lines) <= CAPTION_LINES

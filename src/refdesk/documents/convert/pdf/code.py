@@ -177,7 +177,6 @@ def _count_empty_lines(above: Line, line: Line, step: float) -> int:
 
 
 def _measure_pitch(lines: Sequence[Line]) -> float:
-    """Return the width of one letter."""
     widths = [
         (word.right - word.left) / len(word.text)
         for line in lines
@@ -188,7 +187,6 @@ def _measure_pitch(lines: Sequence[Line]) -> float:
 
 
 def _measure_line_step(lines: Sequence[Line]) -> float:
-    """Return the distance of adjacent lines."""
     steps = sorted(
         line.base - above.base for above, line in pairwise(lines) if above.page == line.page and line.base > above.base
     )
@@ -197,7 +195,6 @@ def _measure_line_step(lines: Sequence[Line]) -> float:
 
 
 def _render_line(line: Line, margin: float, pitch: float) -> str:
-    """Render a line's words at their columns."""
     text = ""
     for word in line.words:
         if text and word.glued:

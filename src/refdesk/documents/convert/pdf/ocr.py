@@ -87,8 +87,6 @@ ReportPage = Callable[[int], None]
 
 
 class _PageOutcome(Enum):
-    """Outcome of a scanned page."""
-
     READ = auto()
     EMPTY = auto()
     LATE = auto()

@@ -129,7 +129,6 @@ class Frame:
                 return self.top - y, self.right - x
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
-        """Map a box."""
         (x, y), (other_x, other_y) = self.point(left, bottom), self.point(right, top)
         return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
 
@@ -150,8 +149,6 @@ def read_page(document: Any, index: int, *, tagged: bool) -> PageContent:
 
 
 class _Reader:
-    """Reader of one open page."""
-
     def __init__(self, page: pdfium.Handle, number: int, tagged: bool) -> None:
         self._page = page
         self._frame = read_frame(page)
@@ -329,8 +326,6 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """An affine transformation."""
-
     a: float
     b: float
     c: float
@@ -420,7 +415,6 @@ def _read_text(text_page: pdfium.Handle) -> str:
 
 
 def _clean_token(token: str) -> str:
-    """Normalize hyphens and ligatures of a word."""
     if token[-1] in HYPHENS:
         token = token[:-1] + "-"
     return token if token.isascii() else token.translate(_LIGATURES)

@@ -42,8 +42,6 @@ def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_secon
 
 
 class _Conversion:
-    """Conversion of one open document."""
-
     def __init__(self, document: Any, source: SourceFile, max_pages: int, recognition_seconds: float | None) -> None:
         self._document = document
         self._source = source
@@ -121,7 +119,6 @@ def _select_pages(source: SourceFile, total: int, most: int) -> tuple[int, int]:
 
 
 def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
-    """Collect the tables, headings and pictures of a page."""
     found = _find_tables(page, survey)
     starts = {id(inside[0]): table for table, inside in found if inside}
     taken = frozenset(id(line) for _, inside in found for line in inside)
@@ -131,7 +128,6 @@ def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
 
 
 def _find_tables(page: AnalyzedPage, survey: Survey) -> list[tuple[TableDraft, Sequence[Line]]]:
-    """Return the tables of a page with their lines."""
     content, lines = page.content, page.lines
     if content.tags:
         tagged = find_tagged_tables(content.words, content.tags, content.number)

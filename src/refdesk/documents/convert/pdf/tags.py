@@ -153,7 +153,6 @@ class _TreeWalk:
 
 
 def _make_tag(handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None) -> Tag:
-    """Derive the tag of an element from the one it inherits."""
     if kind in INLINE:
         return above
     # Browsers write the text of an element as an unnamed element that holds content itself.
