@@ -10,7 +10,6 @@ import re
 import ssl
 import tempfile
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
 from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Network, Resolver, parse_url, resolve
 from refdesk.errors import CannotFetch, CannotReach
 from refdesk.resilience.http_client import create_ssl_context
+from refdesk.support.lru import BoundedDict
 from refdesk.version import __version__
 
 USER_AGENT = f"Refdesk/{__version__}"
@@ -134,7 +134,12 @@ class Fetcher:
     ) -> Fetched:
         """Download a document unless the copy with these validators is current. Raises `CannotFetch`."""
         start = parse_url(url)
-        conditions = _build_conditional_headers(etag, last_modified)
+        given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
+        conditions = {
+            name: value
+            for name, value in given.items()
+            if value and len(value) <= MAX_VALIDATOR_CHARACTERS and value.isascii() and value.isprintable()
+        }
         with anyio.move_on_after(self._rules.seconds):
             async with self._follow(start, conditions, self._check_robots) as response:
                 return await self._receive(response, bool(conditions), progress)
@@ -204,47 +209,54 @@ class Fetcher:
             return self._session
 
     async def _receive(self, response: aiohttp.ClientResponse, conditional: bool, progress: Progress | None) -> Fetched:
+        size = 0
         not_modified = conditional and response.status == HTTPStatus.NOT_MODIFIED
         if not not_modified:
             check_response(response, self._rules.max_bytes)
         with anyio.CancelScope(shield=True):
             file = await anyio.to_thread.run_sync(tempfile.TemporaryFile)
         try:
-            size = 0 if not_modified else await self._save(response, file, progress)
+            if not not_modified:
+                async with aclosing(iter_blocks(response, self._rules.max_bytes)) as blocks:
+                    async for block in blocks:
+                        await anyio.to_thread.run_sync(file.write, block)
+                        size += len(block)
+                        if progress is not None:
+                            total = get_declared_size(response)
+                            await progress(size, total, f"Downloading from {response.url.host}")
+                file.seek(0)
         except BaseException:
             file.close()
             raise
-        return _build_result(response, file, size, not_modified)
-
-    async def _save(self, response: aiohttp.ClientResponse, file: IO[bytes], progress: Progress | None) -> int:
-        size = 0
-        total = get_declared_size(response)
-        async with aclosing(iter_blocks(response, self._rules.max_bytes)) as blocks:
-            async for block in blocks:
-                await anyio.to_thread.run_sync(file.write, block)
-                size += len(block)
-                if progress is not None:
-                    await progress(size, total, f"Downloading from {response.url.host}")
-        file.seek(0)
-        return size
+        headers = response.headers
+        content_type = Message()
+        content_type["content-type"] = headers.get("content-type", "")
+        return Fetched(
+            url=str(response.url),
+            content_type=re.split("[;,]", headers.get("content-type", ""))[0].strip().lower(),
+            charset=content_type.get_content_charset(),
+            file=file,
+            size=size,
+            file_name=choose_download_name(headers.get("content-disposition", ""), response.url.path),
+            etag=headers.get("etag"),
+            last_modified=headers.get("last-modified"),
+            not_modified=not_modified,
+        )
 
     async def _check_robots(self, url: URL) -> None:
         if not self._rules.respect_robots:
             return
-        robots = await self._get_robots(url.origin() / "robots.txt")
+        site = url.origin() / "robots.txt"
+        robots = self._robots_cache.get(str(site))
+        if robots is None:
+            async with self._follow(site, {}, _permit_all) as response:
+                robots = await _read_robots(response)
+            self._robots_cache.put(str(site), robots)
         if not robots.allow(url.raw_path_qs):
             raise CannotFetch(
                 f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
                 "Download it yourself and add it as a file."
             )
-
-    async def _get_robots(self, url: URL) -> Robots:
-        robots = self._robots_cache.get(str(url))
-        if robots is None:
-            async with self._follow(url, {}, _permit_all) as response:
-                robots = await _read_robots(response)
-            self._robots_cache.put(str(url), robots)
-        return robots
 
 
 @asynccontextmanager
@@ -262,7 +274,7 @@ class RobotsCache:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._entries: OrderedDict[str, tuple[float, Robots]] = OrderedDict()
+        self._entries = BoundedDict[str, tuple[float, Robots]](MAX_SITES)
 
     def get(self, site: str) -> Robots | None:
         """Return the rules of a site, unless they are missing or expired."""
@@ -272,18 +284,6 @@ class RobotsCache:
     def put(self, site: str, robots: Robots) -> None:
         """Cache the rules of a site."""
         self._entries[site] = (self._now() + ROBOTS_SECONDS, robots)
-        self._entries.move_to_end(site)
-        if len(self._entries) > MAX_SITES:
-            self._entries.popitem(last=False)
-
-
-def _build_conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
-    given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
-    return {
-        name: value
-        for name, value in given.items()
-        if value and len(value) <= MAX_VALIDATOR_CHARACTERS and value.isascii() and value.isprintable()
-    }
 
 
 async def _permit_all(url: URL) -> None:
@@ -310,20 +310,3 @@ async def _read_robots(response: aiohttp.ClientResponse) -> Robots:
                 del text[text.rfind(b"\n", 0, MAX_ROBOTS_BYTES) + 1 :]
                 break
     return parse_robots(text.decode("utf-8", errors="replace"))
-
-
-def _build_result(response: aiohttp.ClientResponse, file: IO[bytes], size: int, not_modified: bool) -> Fetched:
-    headers = response.headers
-    content_type = Message()
-    content_type["content-type"] = headers.get("content-type", "")
-    return Fetched(
-        url=str(response.url),
-        content_type=re.split("[;,]", headers.get("content-type", ""))[0].strip().lower(),
-        charset=content_type.get_content_charset(),
-        file=file,
-        size=size,
-        file_name=choose_download_name(headers.get("content-disposition", ""), response.url.path),
-        etag=headers.get("etag"),
-        last_modified=headers.get("last-modified"),
-        not_modified=not_modified,
-    )

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
 from refdesk.errors import CannotOpen
@@ -66,7 +65,7 @@ class OpenedFile:
     def __enter__(self) -> OpenedFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self.fd)
 
 
@@ -167,7 +166,11 @@ class _PathWalk:
                 self._names.pop()
                 self._folders.pop()
                 continue
-            mode = self._stat_mode(name)
+            with _translate_os_errors():
+                try:
+                    mode = os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
+                except FileNotFoundError:
+                    raise _LookupFailure(nearest=self._find_nearest(name)) from None
             if stat.S_ISLNK(mode):
                 ahead += reversed(self._resolve_link(name))
             elif stat.S_ISDIR(mode):
@@ -178,13 +181,6 @@ class _PathWalk:
             else:
                 return self._open_file(name, mode)
         raise _LookupFailure
-
-    def _stat_mode(self, name: str) -> int:
-        with _translate_os_errors():
-            try:
-                return os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
-            except FileNotFoundError:
-                raise _LookupFailure(nearest=self._find_nearest(name)) from None
 
     def _open_folder(self, name: str, folder: int | None) -> int:
         """Open a folder for the rest of the walk; only the root may be a link."""

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import orjson
@@ -128,7 +127,32 @@ def pack(
     """
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(_create_empty_database())
-        _fill(database, document, paginate(document) if blocks is None else blocks, pieces, format, size)
+        paged = paginate(document) if blocks is None else blocks
+        pages: list[int] = []
+        for block in paged:
+            # One without a page is on that of the block before it.
+            pages.append(get_page(block) or (pages[-1] if pages else 1))
+        encoded = map(encode_block, document.blocks)
+        database.executemany("INSERT INTO blocks VALUES (?, ?, ?)", zip(range(len(pages)), pages, encoded, strict=True))
+        found = list_sections(paged)
+        database.executemany(
+            "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (n, s.id, s.title, s.level, pages[s.start], _to_json(s.path), s.start, s.end, _to_json(s.anchors))
+                for n, s in enumerate(found)
+            ),
+        )
+        database.executemany(
+            "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (n, c.text, _to_json(c.path), c.section, c.first_page, c.last_page, c.tokens, _to_json(c.anchors))
+                for n, c in enumerate(pieces, 1)
+            ),
+        )
+        words = ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1))
+        database.executemany("INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)", words)
+        about = replace(_build_info(document, format, max(pages, default=0), found, pieces), size=size)
+        database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
         database.commit()
         return database.serialize()
 
@@ -140,36 +164,6 @@ def _create_empty_database() -> bytes:
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {PACKED_DOCUMENT_VERSION}")
         return database.serialize()
-
-
-def _fill(
-    database: sqlite3.Connection,
-    document: Document,
-    paged: Sequence[Block],
-    pieces: Sequence[Chunk],
-    format: str,
-    size: int,
-) -> None:
-    pages = list(_iter_page_numbers(paged))
-    database.executemany(
-        "INSERT INTO blocks VALUES (?, ?, ?)",
-        ((n, page, encode_block(block)) for n, (block, page) in enumerate(zip(document.blocks, pages, strict=True))),
-    )
-    found = list_sections(paged)
-    database.executemany(
-        "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (_encode_section(n, section, pages[section.start]) for n, section in enumerate(found)),
-    )
-    database.executemany(
-        "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (_encode_chunk(n, chunk) for n, chunk in enumerate(pieces, 1)),
-    )
-    database.executemany(
-        "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
-        ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
-    )
-    about = replace(_build_info(document, format, max(pages, default=0), found, pieces), size=size)
-    database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
 
 
 def paginate(document: Document) -> Sequence[Block]:
@@ -198,17 +192,12 @@ def _estimate_length(block: Block) -> int:
             return len(block.text)
 
 
-def _iter_page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
-    """Yield the page of each block; one without a page is on that of the block before it."""
-    page = 1
-    for block in blocks:
-        page = get_page(block) or page
-        yield page
-
-
 def _build_info(
     document: Document, format: str, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]
 ) -> PackedInfo:
+    # Terms are left out if not all of them fit.
+    headings = [section for section in found if section.level <= MAX_HEADING_LEVEL]
+    outline = found if len(found) <= OUTLINE_SECTIONS else headings
     return PackedInfo(
         title=document.title,
         name=document.name,
@@ -225,15 +214,9 @@ def _build_info(
         tags=document.tags,
         properties=dict(document.properties),
         warnings=document.warnings,
-        outline=tuple(replace(section, path=(), anchors=()) for section in _choose_outline(found)),
+        outline=tuple(replace(section, path=(), anchors=()) for section in outline[:OUTLINE_SECTIONS]),
         preview=_build_preview(document.blocks),
     )
-
-
-def _choose_outline(found: Sequence[Section]) -> Sequence[Section]:
-    """Return the first sections, without terms if not all of them fit."""
-    headings = [section for section in found if section.level <= MAX_HEADING_LEVEL]
-    return (found if len(found) <= OUTLINE_SECTIONS else headings)[:OUTLINE_SECTIONS]
 
 
 def _build_preview(blocks: Iterable[Block]) -> str:
@@ -261,7 +244,10 @@ class PackedDocument:
         database.set_progress_handler(lambda: 1, QUERY_STEPS)
         try:
             version = database.execute("PRAGMA user_version").fetchone()[0]
-            _check_schema(database)
+            # Reject views and triggers, which would run code from the file.
+            kinds = {kind for (kind,) in database.execute("SELECT type FROM sqlite_schema")}
+            if not kinds <= {"table", "index"}:
+                raise InvalidPackedDocument(f"it holds {', '.join(sorted(kinds))}")
             body = database.execute("SELECT body FROM about").fetchone() if version in READABLE_VERSIONS else None
         except sqlite3.DatabaseError as error:
             raise InvalidPackedDocument(str(error)) from error
@@ -293,9 +279,7 @@ class PackedDocument:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -358,9 +342,12 @@ class PackedDocument:
 
     def search(self, query: str, limit: int) -> list[tuple[Chunk, str, float]]:
         """Return the best matching chunks, each with a snippet and its score, highest first."""
-        expression = _build_match_expression(query)
-        if expression is None:
+        words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
+        significant = [word for word in words if word not in _STOP_WORDS] or words
+        if not significant:
             return []
+        # Words are quoted, so none is read as an operator. A compound such as `max_connections` becomes a phrase.
+        expression = " OR ".join(f'"{word}"' for word in significant)
         rows = self._database.execute(
             "SELECT chunks.*, snippet(words, 1, '', '', '…', ?) AS around, -bm25(words, 2.0, 1.0) AS score FROM words "
             "JOIN chunks ON position = words.rowid WHERE words MATCH ? ORDER BY score DESC, position LIMIT ?",
@@ -393,23 +380,6 @@ class PackedDocument:
         return [_decode_chunk(row) for row in rows]
 
 
-def _build_match_expression(query: str) -> str | None:
-    """Build an FTS5 expression that matches any of the query's words, or None if there are none.
-
-    Words are quoted, so none is read as an operator. A compound such as `max_connections` becomes a phrase.
-    """
-    words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
-    significant = [word for word in words if word not in _STOP_WORDS] or words
-    return " OR ".join(f'"{word}"' for word in significant) if significant else None
-
-
-def _check_schema(database: sqlite3.Connection) -> None:
-    """Reject views and triggers, which would run code from the file."""
-    kinds = {kind for (kind,) in database.execute("SELECT type FROM sqlite_schema")}
-    if not kinds <= {"table", "index"}:
-        raise InvalidPackedDocument(f"it holds {', '.join(sorted(kinds))}")
-
-
 def _decode_info(fields: dict[str, Any]) -> PackedInfo:
     lists = {name: tuple(fields[name]) for name in ("tags", "warnings")}
     sizes = tuple((int(number), width, height, scanned) for number, width, height, scanned in fields["page_sizes"])
@@ -417,19 +387,9 @@ def _decode_info(fields: dict[str, Any]) -> PackedInfo:
     return PackedInfo(**{**fields, **lists, "page_sizes": sizes, "outline": outline})
 
 
-def _encode_section(position: int, section: Section, page: int) -> tuple[Any, ...]:
-    s = section
-    return position, s.id, s.title, s.level, page, _to_json(s.path), s.start, s.end, _to_json(s.anchors)
-
-
 def _decode_section(row: Sequence[Any]) -> Section:
     _, id, title, level, page, path, start, end, anchors = row
     return Section(id, title, level, page, tuple(orjson.loads(path)), start, end, tuple(orjson.loads(anchors)))
-
-
-def _encode_chunk(position: int, chunk: Chunk) -> tuple[Any, ...]:
-    c = chunk
-    return position, c.text, _to_json(c.path), c.section, c.first_page, c.last_page, c.tokens, _to_json(c.anchors)
 
 
 def _decode_chunk(row: Sequence[Any]) -> Chunk:

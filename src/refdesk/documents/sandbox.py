@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import orjson
@@ -156,7 +156,11 @@ class Sandbox:
             try:
                 return await worker.run(job, source, output, seconds, progress)
             finally:
-                self._release_worker(worker)
+                if self._closed or not worker.is_reusable or worker.jobs >= self._limits.jobs_per_worker:
+                    self._replace_worker(worker)
+                else:
+                    worker.idle_since = anyio.current_time()
+                    self._idle.append(worker)
 
     def state(self) -> dict[str, int]:
         """Return the numbers of workers, busy workers, queued jobs and replaced workers."""
@@ -208,13 +212,6 @@ class Sandbox:
             self.restrictions = restrictions
             logger.info("conversion.confined", extra={"fields": {"walls": sorted(restrictions)}})
         return worker
-
-    def _release_worker(self, worker: _Worker) -> None:
-        if self._closed or not worker.is_reusable or worker.jobs >= self._limits.jobs_per_worker:
-            self._replace_worker(worker)
-        else:
-            worker.idle_since = anyio.current_time()
-            self._idle.append(worker)
 
     def _replace_worker(self, worker: _Worker) -> None:
         self._replaced += 1
@@ -362,23 +359,18 @@ class _Worker:
                     if progress and anyio.current_time() - reported > PROGRESS_SECONDS / 2:
                         reported = anyio.current_time()
                         await progress(done, total, message[:MAX_MESSAGE_CHARACTERS])
-                case other:
-                    self._raise_failure(other)
-
-    def _raise_failure(self, message: Any) -> NoReturn:
-        match message:
-            case {"kind": "out_of_memory"}:
-                raise CannotConvert(OUT_OF_MEMORY)
-            case {"kind": "no_room"}:
-                raise StorageError("The disk is too full for the converted file", retry_after=60)
-            case {"kind": "too_large"}:
-                raise CannotConvert(TOO_LARGE)
-            case {"kind": "failed", "error": str() as error, "trace": str() as trace} if error.isidentifier():
-                self._log("conversion.failed", error=error, exception=trace)
-                raise CannotConvert(
-                    f"This file could not be converted: the converter failed ({error}). {TRY_ANOTHER_FORMAT}"
-                )
-        raise _Misbehaved("a frame of no known kind")
+                case {"kind": "out_of_memory"}:
+                    raise CannotConvert(OUT_OF_MEMORY)
+                case {"kind": "no_room"}:
+                    raise StorageError("The disk is too full for the converted file", retry_after=60)
+                case {"kind": "too_large"}:
+                    raise CannotConvert(TOO_LARGE)
+                case {"kind": "failed", "error": str() as error, "trace": str() as trace} if error.isidentifier():
+                    self._log("conversion.failed", error=error, exception=trace)
+                    reason = f"the converter failed ({error})"
+                    raise CannotConvert(f"This file could not be converted: {reason}. {TRY_ANOTHER_FORMAT}")
+                case _:
+                    raise _Misbehaved("a frame of no known kind")
 
     def _log(self, event: str, **fields: Any) -> None:
         logger.warning(event, extra={"fields": {**fields, "pid": self._process.pid, "printed": self._output.text}})
@@ -399,20 +391,16 @@ class _OutputTail:
 
     def close(self) -> None:
         """Read the rest, which fits into one read, and close the pipe."""
-        if self._file is not None:
-            self._read()
-        self._close_pipe()
+        self._read(is_last=True)
 
-    def _read(self) -> None:
-        assert self._file is not None
+    def _read(self, *, is_last: bool = False) -> None:
+        if self._file is None:
+            return
         with suppress(BlockingIOError):
             data = os.read(self._file, 65_536)
             self._tail = (self._tail + data)[-OUTPUT_TAIL_BYTES:]
-            if not data:
-                self._close_pipe()
-
-    def _close_pipe(self) -> None:
-        if self._file is not None:
+            is_last = is_last or not data
+        if is_last:
             asyncio.get_running_loop().remove_reader(self._file)
             os.close(self._file)
             self._file = None
@@ -450,10 +438,6 @@ def _describe_exit(status: int, seconds: float, printed: str) -> str:
     if status == -signal.SIGABRT:
         return f"The converter gave up on this file, most likely for want of memory. {SPLIT_FILE}"
     if status < 0:
-        crash = _format_signal(-status)
+        crash = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
         return f"This file could not be converted: the converter crashed on it ({crash}). {TRY_ANOTHER_FORMAT}"
     return f"This file could not be converted: the converter ended without an answer. {TRY_ANOTHER_FORMAT}"
-
-
-def _format_signal(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

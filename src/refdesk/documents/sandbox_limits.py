@@ -68,9 +68,15 @@ def confine(memory_bytes: int, output_bytes: int) -> list[str]:
     dies with the server. `files`: only files of Python and its libraries can be opened, to read. `processes`: no
     program and no other process can be started.
     """
+    _lower_limit(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower_limit(resource.RLIMIT_FSIZE, output_bytes)
+    if sys.platform == "darwin":
+        _lower_limit(resource.RLIMIT_NPROC, 0)  # elsewhere it counts threads, including those of other processes
     restrictions = {
-        "memory": _limit_resources(memory_bytes, output_bytes),
-        "network": _isolate_network(),
+        "memory": _lower_limit(resource.RLIMIT_AS, memory_bytes),
+        # A namespace without interfaces. Root loses its file capabilities with it.
+        "network": sys.platform == "linux" and bool(_load_libc().unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0),
         "privileges": _drop_privileges(),
         "files": _restrict_files(),
         "processes": _install_seccomp_filter(),
@@ -86,15 +92,6 @@ def limit_cpu_time(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds) + 2, hard))
 
 
-def _limit_resources(memory_bytes: int, output_bytes: int) -> bool:
-    _lower_limit(resource.RLIMIT_CORE, 0)
-    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower_limit(resource.RLIMIT_FSIZE, output_bytes)
-    if sys.platform == "darwin":
-        _lower_limit(resource.RLIMIT_NPROC, 0)  # elsewhere it counts threads, including those of other processes
-    return _lower_limit(resource.RLIMIT_AS, memory_bytes)
-
-
 def _lower_limit(which: int, value: int) -> bool:
     """Lower a resource limit for good; return whether the system supports it."""
     _, hard = resource.getrlimit(which)
@@ -105,11 +102,6 @@ def _lower_limit(which: int, value: int) -> bool:
     except (ValueError, OSError):
         return False
     return True
-
-
-def _isolate_network() -> bool:
-    """Move to a network namespace without interfaces. Root loses its file capabilities with it."""
-    return sys.platform == "linux" and bool(_load_libc().unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
 
 
 def _drop_privileges() -> bool:
@@ -136,19 +128,15 @@ def _restrict_files() -> bool:
         return False
     try:
         for path in _list_python_paths():
-            _allow_read(ruleset, path)
+            rights = READ_FILE | READ_DIRECTORY if path.is_dir() else READ_FILE
+            below = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            try:
+                libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, below), 0)
+            finally:
+                os.close(below)
         return bool(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)
-
-
-def _allow_read(ruleset: int, path: Path) -> None:
-    rights = READ_FILE | READ_DIRECTORY if path.is_dir() else READ_FILE
-    below = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        _load_libc().syscall(LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, below), 0)
-    finally:
-        os.close(below)
 
 
 def _list_python_paths() -> Iterator[Path]:
@@ -178,32 +166,32 @@ def _build_seccomp_filter(machine: str) -> Iterator[bytes]:
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse, unknown = 0x7FFF0000, 0x80000000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
     number, architecture, first_argument = 0, 4, 16
-    yield _encode_instruction(load, architecture)
-    yield _encode_instruction(equal, AUDIT_ARCH[machine], yes=1)
-    yield _encode_instruction(answer, kill)
-    yield _encode_instruction(load, number)
-    yield _encode_instruction(at_least, X32_CALLS, no=1)
-    yield _encode_instruction(answer, refuse)
+
+    def encode(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+        return struct.pack("HBBI", code, yes, no, value)
+
+    yield encode(load, architecture)
+    yield encode(equal, AUDIT_ARCH[machine], yes=1)
+    yield encode(answer, kill)
+    yield encode(load, number)
+    yield encode(at_least, X32_CALLS, no=1)
+    yield encode(answer, refuse)
     for forbidden in FORBIDDEN_SYSCALLS[machine]:
-        yield _encode_instruction(equal, forbidden, no=1)
-        yield _encode_instruction(answer, refuse)
+        yield encode(equal, forbidden, no=1)
+        yield encode(answer, refuse)
     # A filter can't inspect its flags, which are in memory. The C library falls back to `clone`, where it can.
-    yield _encode_instruction(equal, CLONE3, no=1)
-    yield _encode_instruction(answer, unknown)
+    yield encode(equal, CLONE3, no=1)
+    yield encode(answer, unknown)
     # A worker may lower its own limits (process 0), not the server's.
-    yield _encode_instruction(equal, PRLIMIT[machine], no=3)
-    yield _encode_instruction(load, first_argument)
-    yield _encode_instruction(equal, 0, yes=5)
-    yield _encode_instruction(answer, refuse)
-    yield _encode_instruction(equal, CLONE[machine], no=3)
-    yield _encode_instruction(load, first_argument)
-    yield _encode_instruction(any_bit, CLONE_THREAD, yes=1)
-    yield _encode_instruction(answer, refuse)
-    yield _encode_instruction(answer, allow)
-
-
-def _encode_instruction(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
-    return struct.pack("HBBI", code, yes, no, value)
+    yield encode(equal, PRLIMIT[machine], no=3)
+    yield encode(load, first_argument)
+    yield encode(equal, 0, yes=5)
+    yield encode(answer, refuse)
+    yield encode(equal, CLONE[machine], no=3)
+    yield encode(load, first_argument)
+    yield encode(any_bit, CLONE_THREAD, yes=1)
+    yield encode(answer, refuse)
+    yield encode(answer, allow)
 
 
 def _load_libc() -> ctypes.CDLL:

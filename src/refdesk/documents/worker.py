@@ -110,13 +110,12 @@ class _Memory:
 
     def is_worn(self) -> bool:
         """Whether the peak was so high that the next file would run out of memory."""
-        return self._peak_bytes() > self._allowed_bytes * WORN_MEMORY_SHARE
-
-    def _peak_bytes(self) -> int:
         if self._status is None:
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        lines = os.pread(self._status, MAX_STATUS_BYTES, 0).decode("ascii", "replace").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        else:
+            lines = os.pread(self._status, MAX_STATUS_BYTES, 0).decode("ascii", "replace").splitlines()
+            peak = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+        return peak > self._allowed_bytes * WORN_MEMORY_SHARE
 
 
 def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int], memory: _Memory) -> None:
@@ -143,7 +142,8 @@ def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | No
     except CannotConvert as error:
         return frame({"kind": "refused", "detail": _replace_surrogates(error.detail)})
     except BaseException as error:  # noqa: BLE001 - panics of native libraries aren't Exceptions
-        if _is_out_of_memory(error):
+        # orjson reports that memory ran out as invalid JSON.
+        if isinstance(error, MemoryError) or (isinstance(error, orjson.JSONDecodeError) and "memory" in error.msg):
             return frame({"kind": "out_of_memory"})
         if isinstance(error, OSError) and error.errno == EFBIG:
             return frame({"kind": "too_large"})
@@ -151,11 +151,6 @@ def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | No
             return frame({"kind": "no_room"})
         trace = "".join(traceback.format_exception(error))[-MAX_TRACE_CHARACTERS:]
         return frame({"kind": "failed", "error": type(error).__name__, "trace": _replace_surrogates(trace)})
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; orjson reports that as invalid JSON."""
-    return isinstance(error, MemoryError) or (isinstance(error, orjson.JSONDecodeError) and "memory" in error.msg)
 
 
 def _replace_surrogates(text: str) -> str:

@@ -6,7 +6,7 @@ Old presentations come without slide numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -119,7 +119,11 @@ class _Reader:
                 case "paragraph":
                     self._add_paragraph(block, item, role)
                 case "list":
-                    pending += _stack_list_items(block.list, item.depth + 1 if item else 0)
+                    depth = item.depth + 1 if item else 0
+                    for number, entry in reversed(list(enumerate(block.list.items, max(block.list.start, 1)))):
+                        inner = ListItem("", depth=depth, ordered=block.list.marker != "bullet", number=number)
+                        pending += _stack_blocks(entry.blocks[1:], replace(inner, number=0))
+                        pending += _stack_blocks(entry.blocks[:1], inner)
                 case "table":
                     pending += self._add_table(block.table)
                 case "block_quote":
@@ -141,6 +145,7 @@ class _Reader:
             self.blocks.add(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
 
     def _add_paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
+        """Add a paragraph. The first one of a list item has the item's number, later ones have 0."""
         runs = self._read_runs(block.content)
         for inline in block.content:
             if inline.kind == "image":
@@ -151,28 +156,21 @@ class _Reader:
         elif text == self._title and not self._book:
             self._title = ""
             self.blocks.add_title(Heading(text, 1))
+        elif item and item.number:
+            self.blocks.add(replace(item, text=text, spans=spans))
+        elif item and self.blocks.is_in_list:
+            self.blocks.continue_item(text, spans)
         elif item:
-            self._add_item(replace(item, text=text, spans=spans))
+            self.blocks.add(Paragraph(text, spans))
         elif runs.is_all_code():
             self.blocks.add_monospaced(runs.raw().rstrip(), Paragraph(text, spans))
-        elif self._typed_markers and (match := _TYPED_MARKER.match(text)):
-            self._add_typed_item(text[match.end() :], match)
+        elif self._typed_markers and (marker := _TYPED_MARKER.match(text)):
+            depth = 1 if marker["deeper"] and self.blocks.is_in_list else 0
+            number = marker["number"]
+            item = ListItem(text[marker.end() :], depth=depth, ordered=bool(number), number=int(number or 1))
+            self.blocks.add(item)
         else:
             self.blocks.add(Paragraph(text, spans, role))
-
-    def _add_item(self, item: ListItem) -> None:
-        """Add a paragraph of a list item. The first has the item's number, later ones have 0."""
-        if item.number:
-            self.blocks.add(item)
-        elif self.blocks.is_in_list:
-            self.blocks.continue_item(item.text, item.spans)
-        else:
-            self.blocks.add(Paragraph(item.text, item.spans))
-
-    def _add_typed_item(self, text: str, marker: re.Match[str]) -> None:
-        depth = 1 if marker["deeper"] and self.blocks.is_in_list else 0
-        number = marker["number"]
-        self.blocks.add(ListItem(text, depth=depth, ordered=bool(number), number=int(number or 1)))
 
     def _add_table(self, table: Any) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
         """Add a table; the blocks of a layout table are returned instead."""
@@ -212,7 +210,9 @@ class _Reader:
                 target = inline.target.value if inline.target and inline.target.kind == "external" else link
                 pending += ((child, target) for child in reversed(inline.content or []))
             else:
-                runs.add(self._get_inline_text(inline), _read_style(inline.style, link))
+                style = inline.style
+                formatting = RunStyle(style.bold, style.italic, style.code, link) if style else RunStyle(link=link)
+                runs.add(self._get_inline_text(inline), formatting)
         return runs
 
     def _get_inline_text(self, inline: Any) -> str:
@@ -241,28 +241,12 @@ def _stack_blocks(
     return [(block, item, role) for block in reversed(list(blocks))]
 
 
-def _stack_list_items(items_node: Any, depth: int) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
-    """Return the blocks of all items in reverse, each with its item."""
-    found: list[tuple[Any, ListItem | None, ParagraphRole]] = []
-    for number, entry in enumerate(items_node.items, max(items_node.start, 1)):
-        item = ListItem("", depth=depth, ordered=items_node.marker != "bullet", number=number)
-        for at, block in enumerate(entry.blocks):
-            found.append((block, item if at == 0 else replace(item, number=0), "text"))
-    return found[::-1]
-
-
 def _iter_children(block: Any) -> Iterator[Any]:
     yield from block.blocks or ()
     if block.list:
         yield from (child for item in block.list.items for child in item.blocks)
     if block.table:
         yield from (child for row in block.table.grid for slot in row if slot.cell for child in slot.cell.blocks)
-
-
-def _read_style(style: Any, link: str) -> RunStyle:
-    if style is None:
-        return RunStyle(link=link)
-    return RunStyle(strong=style.bold, emphasis=style.italic, code=style.code, link=link)
 
 
 def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
@@ -273,24 +257,20 @@ def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
             hidden.append(section["title"])
             continue
         sheet = Sheet(section["title"])
-        for row, column, text, cell in _iter_xls_cells(section):
-            cells += 1
-            characters += len(text)
-            sheet.put_spanning(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
-            if cells > MAX_CELLS or characters > MAX_CHARACTERS:
-                raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
-        yield sheet
-    warnings += warn_hidden(hidden)
-
-
-def _iter_xls_cells(section: Mapping[str, Any]) -> Iterator[tuple[int, int, str, Mapping[str, Any]]]:
-    for table in section["elements"]:
-        for row, line in enumerate(table.get("rows", ())):
+        lines = ((row, line) for table in section["elements"] for row, line in enumerate(table.get("rows", ())))
+        for row, line in lines:
             for column, cell in enumerate(line["cells"]):
                 runs = (run for paragraph in cell["content"] for run in paragraph.get("content", ()))
                 text = "".join(run.get("text", "") for run in runs).strip()
-                if text:
-                    yield row, column, text, cell
+                if not text:
+                    continue
+                cells += 1
+                characters += len(text)
+                if cells > MAX_CELLS or characters > MAX_CHARACTERS:
+                    raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
+                sheet.put_spanning(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
+        yield sheet
+    warnings += warn_hidden(hidden)
 
 
 def is_number(text: str) -> bool:

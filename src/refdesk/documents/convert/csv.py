@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 from statistics import median
@@ -47,11 +47,11 @@ def convert(source: SourceFile) -> Document:
 def _read_rows(text: str) -> tuple[list[list[str]], list[str]]:
     """Return the rows and warnings; unbalanced quotes are read as text."""
     try:
-        return _limit_rows(_parse_rows(text, csv.QUOTE_MINIMAL))
+        return _parse_rows(text, csv.QUOTE_MINIMAL)
     except csv.Error:
         warning = "A quotation mark is not closed; all of them were taken as text."
     try:
-        rows, warnings = _limit_rows(_parse_rows(text, csv.QUOTE_NONE))
+        rows, warnings = _parse_rows(text, csv.QUOTE_NONE)
     except csv.Error as error:
         raise CannotConvert(
             f"The file cannot be read as separated values ({error}); if it is no table, name it .txt."
@@ -59,10 +59,15 @@ def _read_rows(text: str) -> tuple[list[list[str]], list[str]]:
     return rows, [warning, *warnings]
 
 
-def _limit_rows(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]:
+def _parse_rows(text: str, quoting: Literal[0, 3]) -> tuple[list[list[str]], list[str]]:
+    """Return the rows with content and warnings; a first line `sep=` that names the delimiter is skipped."""
+    delimiter = detect_delimiter(text)
+    if text[:4].lower() == "sep=":
+        text = text.partition("\n")[2]
+    lines = text.splitlines(keepends=True)
     rows: list[list[str]] = []
     cells, cut, left_out = 0, 0, 0
-    for row in found:
+    for row in filter(any, csv.reader(lines, delimiter=delimiter, quoting=quoting, skipinitialspace=True)):
         cells += min(len(row), MAX_COLUMNS)
         if cells > MAX_CELLS:
             left_out += 1
@@ -75,15 +80,6 @@ def _limit_rows(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]
     return rows, warnings
 
 
-def _parse_rows(text: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
-    """Yield the rows with content; a first line `sep=` that names the delimiter is skipped."""
-    delimiter = detect_delimiter(text)
-    if text[:4].lower() == "sep=":
-        text = text.partition("\n")[2]
-    lines = text.splitlines(keepends=True)
-    return filter(any, csv.reader(lines, delimiter=delimiter, quoting=quoting, skipinitialspace=True))
-
-
 def detect_delimiter(text: str) -> str:
     """Return the delimiter that most lines have equally often, by default a comma."""
     stated = re.match(r"sep=([,;\t|])\r?\n", text, re.IGNORECASE)
@@ -91,15 +87,14 @@ def detect_delimiter(text: str) -> str:
         return stated[1]
     sample = _QUOTED.sub("", text[:100_000])
     lines = [line for line in islice(sample.splitlines(), _SAMPLE_LINES) if line.strip()]
-    return max(_DELIMITERS, key=lambda delimiter: _rate_delimiter([line.count(delimiter) for line in lines]))
 
+    def rate(delimiter: str) -> tuple[float, float]:
+        """Return the share of lines with the usual number of delimiters, then that number."""
+        counts = [line.count(delimiter) for line in lines]
+        usual = median(counts) if counts else 0
+        return (sum(count == usual for count in counts) / len(counts), usual) if usual >= 1 else (0.0, 0.0)
 
-def _rate_delimiter(counts: Sequence[int]) -> tuple[float, float]:
-    """Return the share of lines with the usual number of delimiters, then that number."""
-    usual = median(counts) if counts else 0
-    if usual < 1:
-        return (0.0, 0.0)
-    return (sum(count == usual for count in counts) / len(counts), usual)
+    return max(_DELIMITERS, key=rate)
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:

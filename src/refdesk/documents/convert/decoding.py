@@ -35,13 +35,15 @@ class Decoded:
 
 def decode(data: bytes, stated: str | None = None) -> Decoded:
     """Decode a file and drop NUL characters."""
-    encoding = _detect_bom(data) or _look_up_codec(stated) or _detect_utf16(data)
-    decoded = _decode_as(data, encoding) if encoding else _decode_guessing(data)
+    marked = next((encoding for mark, encoding in _BOMS if data.startswith(mark)), None)
+    encoding = marked or _look_up_codec(stated) or _detect_utf16(data)
+    if encoding:
+        text = data.decode(encoding, "replace")
+        lost = text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
+        decoded = Decoded(text, (_format_loss(lost, encoding),) if lost > 0 else ())
+    else:
+        decoded = _decode_guessing(data)
     return Decoded(decoded.text.replace("\0", ""), decoded.warnings)
-
-
-def _detect_bom(data: bytes) -> str | None:
-    return next((encoding for mark, encoding in _BOMS if data.startswith(mark)), None)
 
 
 def _look_up_codec(stated: str | None) -> str | None:
@@ -60,12 +62,6 @@ def _detect_utf16(data: bytes) -> str | None:
     if len(sample) < 4 or sample.count(0) * 4 < len(sample):
         return None
     return "utf-16-le" if sample[1::2].count(0) > sample[0::2].count(0) else "utf-16-be"
-
-
-def _decode_as(data: bytes, encoding: str) -> Decoded:
-    text = data.decode(encoding, "replace")
-    lost = text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
-    return Decoded(text, (_format_loss(lost, encoding),) if lost > 0 else ())
 
 
 def _decode_guessing(data: bytes) -> Decoded:

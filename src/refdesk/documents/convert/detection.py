@@ -37,7 +37,9 @@ def detect_format(data: bytes, name: str, media_type: str = "") -> Format:
     head = data[:SNIFFED_BYTES]
     if not data.strip(b"\0 \t\r\n\f"):
         raise CannotConvert(f"{name} is empty; there is nothing to convert.")
-    if _is_pdf(head, name):
+    at = head[:1024].find(b"%PDF-")
+    # Text files may quote the header of a PDF.
+    if at == 0 or (at > 0 and not BY_SUFFIX.get(PurePath(name).suffix.lower(), FORMATS["pdf"]).is_text):
         return FORMATS["pdf"]
     if head.startswith((*_CONTAINERS, b"{\\rtf")):
         kind = detect_kind(data)
@@ -66,7 +68,10 @@ def detect_kind(data: bytes) -> str | None:
     if data.startswith(b"{\\rtf"):
         return "rtf"
     if data.startswith(_CFB_MAGIC):
-        names = _list_streams(data)
+        try:
+            names = list(_iter_root_entries(_read_directory(data)))
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise CannotConvert(BROKEN) from error
         if "EncryptedPackage" in names:
             raise CannotConvert(LOCKED)
         return next((kind for name, kind in _CFB_KINDS.items() if name in names), None)
@@ -80,16 +85,8 @@ def detect_kind(data: bytes) -> str | None:
     return _OOXML_KINDS[main[1][:1].lower()] if main else None
 
 
-def _list_streams(data: bytes) -> list[str]:
-    """Return the names directly below the root of a compound file; embedded objects are deeper."""
-    try:
-        return list(_iter_root_entries(_read_directory(data)))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise CannotConvert(BROKEN) from error
-
-
 def _read_directory(data: bytes) -> bytes:
-    """Return the directory sectors, in the order of the allocation table."""
+    """Return the directory sectors of a compound file, in the order of the allocation table."""
     (shift,) = struct.unpack_from("<H", data, 30)
     sector_bytes = 1 << shift if shift in (9, 12) else 512
     (sector,) = struct.unpack_from("<I", data, 48)
@@ -104,7 +101,7 @@ def _read_directory(data: bytes) -> bytes:
 
 
 def _iter_root_entries(directory: bytes) -> Iterator[str]:
-    """Walk the sibling tree of the root entry."""
+    """Yield the names directly below the root, in the sibling tree of its entry; embedded objects are deeper."""
     waiting = [struct.unpack_from("<I", directory, 76)[0]]
     seen: set[int] = set()
     while waiting:
@@ -112,18 +109,10 @@ def _iter_root_entries(directory: bytes) -> Iterator[str]:
         if entry == 0xFFFFFFFF or entry in seen:
             continue
         seen.add(entry)
-        name, (length, *siblings) = (
-            directory[entry * 128 : entry * 128 + 64],
-            struct.unpack_from("<H2xII", directory, entry * 128 + 64),
-        )
+        name = directory[entry * 128 : entry * 128 + 64]
+        length, *siblings = struct.unpack_from("<H2xII", directory, entry * 128 + 64)
         yield name[: max(length - 2, 0)].decode("utf-16-le")
         waiting += siblings
-
-
-def _is_pdf(head: bytes, name: str) -> bool:
-    """Whether a file starts like a PDF, except for text files that quote the header."""
-    at = head[:1024].find(b"%PDF-")
-    return at == 0 or (at > 0 and not BY_SUFFIX.get(PurePath(name).suffix.lower(), FORMATS["pdf"]).is_text)
 
 
 def _detect_text_format(data: bytes, head: bytes, name: str, media_type: str) -> str:

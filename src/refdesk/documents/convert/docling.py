@@ -73,7 +73,11 @@ class _Reader:
 
     def __init__(self, content: Item) -> None:
         self._content = content
-        self._pages = tuple(_read_pages(content.get("pages") or {}))
+        pages = [(int(page["page_no"]), page.get("size") or {}) for page in (content.get("pages") or {}).values()]
+        self._pages = tuple(
+            Page(number, float(size.get("width") or 0), float(size.get("height") or 0))
+            for number, size in sorted(pages, key=lambda page: page[0])
+        )
         self._heights = {page.number: page.height for page in self._pages}
         self._seen: set[str] = set()
 
@@ -129,7 +133,13 @@ class _Reader:
         label = item.get("label")
         place = self._read_place(item)
         if "data" in item:
-            return self._read_table(item, place)
+            data = item["data"]
+            cells = tuple(_read_cell(cell) for cell in data.get("table_cells") or [])
+            rows, columns = int(data.get("num_rows") or 0), int(data.get("num_cols") or 0)
+            covered = sum(cell.row_span * cell.column_span for cell in cells)
+            if max(rows * columns, covered, rows, columns) > MAX_GRID_CELLS:
+                raise ValueError(f"a table of {rows} × {columns} whose cells cover {covered} places")
+            return Table(cells, rows, columns, self._read_caption(item), place)
         if label in ("picture", "chart"):
             return Picture(self._read_caption(item), place)
         if "text" not in item or label in _SKIPPED:
@@ -145,15 +155,6 @@ class _Reader:
             spans += _read_format_spans(piece, start, len(text))
         if text:
             yield Paragraph(text, tuple(spans), place=self._read_place(pieces[0]))
-
-    def _read_table(self, item: Item, place: Place | None) -> Table:
-        data = item["data"]
-        cells = tuple(_read_cell(cell) for cell in data.get("table_cells") or [])
-        rows, columns = int(data.get("num_rows") or 0), int(data.get("num_cols") or 0)
-        covered = sum(cell.row_span * cell.column_span for cell in cells)
-        if max(rows * columns, covered, rows, columns) > MAX_GRID_CELLS:
-            raise ValueError(f"a table of {rows} × {columns} whose cells cover {covered} places")
-        return Table(cells, rows, columns, self._read_caption(item), place)
 
     def _read_caption(self, item: Item) -> str:
         """Return the caption's text and mark it as read."""
@@ -172,12 +173,6 @@ class _Reader:
             height = self._heights.get(page, max(top, bottom))
             top, bottom = height - top, height - bottom
         return Place(page, (float(box["l"]), min(top, bottom), float(box["r"]), max(top, bottom)))
-
-
-def _read_pages(pages: Mapping[str, Item]) -> Iterator[Page]:
-    for page in sorted(pages.values(), key=lambda page: int(page["page_no"])):
-        size = page.get("size") or {}
-        yield Page(int(page["page_no"]), float(size.get("width") or 0), float(size.get("height") or 0))
 
 
 def _read_text_block(item: Item, label: str, depth: int, place: Place | None) -> Block | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import yaml
 from markdown_it import MarkdownIt
@@ -29,6 +28,7 @@ MAX_FRONT_MATTER = 20_000
 MAX_NESTING = 60
 """Nested blocks, a list and its items counting as two; deeper ones are lost in rendering."""
 
+_RENDERER = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _STATED_ANCHOR = re.compile(r"\s*\{:?\s*#([^\s{}]{1,300})[^{}]*\}$")
 """`## Title {#anchor}`, as in pandoc, kramdown, MkDocs and Docusaurus."""
@@ -60,7 +60,7 @@ def convert(source: SourceFile) -> Document:
             f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
         )
     matter, body, warnings = _split_front_matter(text)
-    rendered = _DEFINITION.sub(_render_definition, _get_renderer().render(body))
+    rendered = _DEFINITION.sub(_render_definition, _RENDERER.render(body))
     blocks, lost = parse_fragment(rendered, source.url)
     if not blocks and rendered.count("<blockquote>") + 2 * rendered.count("<li>") >= MAX_NESTING:
         raise CannotConvert("The file nests too deep to be read; it is broken or made to do harm.")
@@ -75,11 +75,6 @@ def convert(source: SourceFile) -> Document:
         properties=_read_properties(matter),
         warnings=(*decoded.warnings, *warnings, *lost),
     )
-
-
-@lru_cache(maxsize=1)
-def _get_renderer() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
 
 
 def _render_definition(match: re.Match[str]) -> str:

@@ -45,32 +45,15 @@ class _AnyOption(dict[str, Any]):
         return directives.unchanged
 
 
-class _Image(images.Image):
-    option_spec = _AnyOption(images.Image.option_spec or {})
-
-
-class _Figure(images.Figure):
-    option_spec = _AnyOption(images.Figure.option_spec or {})
-
-
-class _Formula(body.MathBlock):
-    option_spec = _AnyOption(body.MathBlock.option_spec or {})
-
-
-class _Table(tables.RSTTable):
-    option_spec = _AnyOption(tables.RSTTable.option_spec or {})
-
-
-class _ListTable(tables.ListTable):
-    option_spec = _AnyOption(tables.ListTable.option_spec or {})
-
-
 _WITH_MORE_OPTIONS: dict[str, type[Directive]] = {
-    "image": _Image,
-    "figure": _Figure,
-    "math": _Formula,
-    "table": _Table,
-    "list-table": _ListTable,
+    name: type(f"Any{kind.__name__}", (kind,), {"option_spec": _AnyOption(kind.option_spec or {})})
+    for name, kind in (
+        ("image", images.Image),
+        ("figure", images.Figure),
+        ("math", body.MathBlock),
+        ("table", tables.RSTTable),
+        ("list-table", tables.ListTable),
+    )
 }
 """Directives with Sphinx options that docutils would reject."""
 
@@ -88,9 +71,14 @@ class _GenericDirective(Directive):
         if name in _IGNORED or self.name.lower() in _IGNORED:
             return []
         if name in _CODE:
-            return [self._make_code()]
+            text = "\n".join(self.content)
+            return [nodes.literal_block(text, text, classes=["code", *self._get_argument().split()[:1]])]
         if name == "toctree":
-            return [self._make_toctree()]
+            items = nodes.bullet_list()
+            for line in filter(None, map(str.strip, self.content)):
+                title = get_display_text(line)
+                items += nodes.list_item("", nodes.paragraph(title, title))
+            return [items]
         if name in _NOTICES:
             return [self._make_notice(_NOTICES[name])]
         if name in _ONLY_CONTENT:
@@ -98,7 +86,7 @@ class _GenericDirective(Directive):
         content = self._parse_content()
         if ":" in self.name or name in _OBJECTS:
             return [self._make_definition(content)]
-        return [*self._make_titles(), *content]
+        return [*[nodes.paragraph("", "", nodes.strong(line, line)) for line in self._get_lines()], *content]
 
     def _get_argument(self) -> str:
         return self.arguments[0] if self.arguments else ""
@@ -107,18 +95,6 @@ class _GenericDirective(Directive):
         holder = nodes.Element()
         self.state.nested_parse(self.content, self.content_offset, holder)
         return list(holder.children)
-
-    def _make_code(self) -> nodes.Node:
-        text = "\n".join(self.content)
-        return nodes.literal_block(text, text, classes=["code", *self._get_argument().split()[:1]])
-
-    def _make_toctree(self) -> nodes.Node:
-        """Build a list of the pages in a toctree, by title where given."""
-        items = nodes.bullet_list()
-        for line in filter(None, map(str.strip, self.content)):
-            title = get_display_text(line)
-            items += nodes.list_item("", nodes.paragraph(title, title))
-        return items
 
     def _make_notice(self, label: str) -> nodes.Node:
         """Build an admonition; the first word of its argument may be a version."""
@@ -130,20 +106,13 @@ class _GenericDirective(Directive):
             title += "."
         notice = nodes.admonition("", nodes.title(title, title), classes=["note"])
         if display_text:
-            notice += self._make_paragraph(display_text)
+            inline, _messages = self.state.inline_text(display_text, self.lineno)
+            notice += nodes.paragraph(display_text, "", *inline)
         notice.extend(self._parse_content())
         return notice
 
-    def _make_paragraph(self, text: str) -> nodes.paragraph:
-        inline, _messages = self.state.inline_text(text, self.lineno)
-        return nodes.paragraph(text, "", *inline)
-
     def _get_lines(self) -> list[str]:
         return [line for line in map(str.strip, self._get_argument().splitlines()) if line]
-
-    def _make_titles(self) -> list[nodes.Node]:
-        """Build paragraphs from the argument's lines, such as the title of a panel."""
-        return [nodes.paragraph("", "", nodes.strong(line, line)) for line in self._get_lines()]
 
     def _make_definition(self, content: list[nodes.Node]) -> nodes.Node:
         """Build a definition list from signatures and what they mean."""

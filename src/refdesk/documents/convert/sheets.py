@@ -82,9 +82,8 @@ def build_sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
     """Yield a heading with the sheet's name, then its tables from top to bottom."""
     place = Place(number)
     yield Heading(sheet.name or f"Sheet {number}", 2, place)
-    for region in sorted(
-        _split_regions(sheet.list_cells()), key=lambda cells: (cells[0].top, min(cell.left for cell in cells))
-    ):
+    regions = _split_regions(sheet.list_cells())
+    for region in sorted(regions, key=lambda cells: (cells[0].top, min(cell.left for cell in cells))):
         if len(region) == 1:
             yield Paragraph(region[0].text, place=place)
         else:

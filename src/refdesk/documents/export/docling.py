@@ -33,7 +33,6 @@ from refdesk.documents.model import (
     Document,
     Heading,
     ListItem,
-    Page,
     Paragraph,
     Picture,
     Place,
@@ -44,7 +43,6 @@ from refdesk.documents.model import (
 
 Item = dict[str, Any]
 
-_PARAGRAPH_LABELS = {"caption": "caption", "footnote": "footnote"}
 _KNOWN_MEDIA_TYPES = frozenset(mimetypes.types_map.values()) | {
     format.media_type for format in FORMATS.values() if format.key != "rst"
 }
@@ -73,29 +71,10 @@ class _Tree:
     def build(self) -> Item:
         for block in self._document.blocks:
             self._add(block)
-        return {
-            "schema_name": SCHEMA_NAME,
-            "version": VERSION,
-            "name": PurePath(self._document.name).stem or self._document.title or "document",
-            **self._build_origin(),
-            "furniture": _make_root("furniture"),
-            "body": self._build_body(),
-            **self._kinds,
-            "key_value_items": [],
-            "form_items": [],
-            "pages": {str(page.number): _make_page(page) for page in self._document.pages},
-        }
-
-    def _build_origin(self) -> Item:
         document = self._document
-        if not document.digest:
-            return {}
         media_type = document.media_type if document.media_type in _KNOWN_MEDIA_TYPES else "text/plain"
-        binary_hash = int(document.digest[:16], 16)
-        return {"origin": {"mimetype": media_type, "binary_hash": binary_hash, "filename": document.name}}
-
-    def _build_body(self) -> Item:
-        document = self._document
+        binary_hash = int(document.digest[:16] or "0", 16)
+        origin = {"mimetype": media_type, "binary_hash": binary_hash, "filename": document.name}
         own_properties = {
             "title": document.title,
             "media_type": document.media_type,
@@ -104,7 +83,22 @@ class _Tree:
             "properties": dict(document.properties),
             "warnings": document.warnings,
         }
-        return {**self._body, "meta": {PROPERTIES: own_properties}}
+        pages = {
+            str(page.number): {"size": {"width": page.width, "height": page.height}, "page_no": page.number}
+            for page in document.pages
+        }
+        return {
+            "schema_name": SCHEMA_NAME,
+            "version": VERSION,
+            "name": PurePath(document.name).stem or document.title or "document",
+            **({"origin": origin} if document.digest else {}),
+            "furniture": _make_root("furniture"),
+            "body": {**self._body, "meta": {PROPERTIES: own_properties}},
+            **self._kinds,
+            "key_value_items": [],
+            "form_items": [],
+            "pages": pages,
+        }
 
     def _add(self, block: Block) -> None:
         if isinstance(block, ListItem):
@@ -113,72 +107,46 @@ class _Tree:
         self._lists.clear()
         match block:
             case Heading():
-                self._add_heading(block)
+                item = self._add_text(block.text, block.place, "section_header" if block.level > 1 else "title")
+                if block.level > 1:
+                    item["level"] = block.level - 1
+                meta = ({ROLE: NOTICE} if block.is_notice else {}) | ({ANCHOR: block.anchor} if block.anchor else {})
+                if meta:
+                    item["meta"] = meta
             case Paragraph():
-                self._add_paragraph(block)
+                label = block.role if block.role in ("caption", "footnote") else "text"
+                item = self._add_text(block.text, block.place, label, spans=block.spans)
+                if block.role == "note":
+                    item["content_layer"] = "notes"
+                elif block.role == "quote":
+                    item.setdefault("meta", {})[ROLE] = block.role
             case Term():
                 item = self._add_text(block.text, block.place, "text", spans=block.spans)
-                meta = {TERM: [block.title, block.size]} | ({ANCHOR: block.anchor} if block.anchor else {})
-                item.setdefault("meta", {}).update(meta)
+                term: Item = {TERM: [block.title, block.size]} | ({ANCHOR: block.anchor} if block.anchor else {})
+                item.setdefault("meta", {}).update(term)
             case Code():
-                self._add_code(block)
+                language = map_language(block.language)
+                item = self._add_text(block.text, block.place, "code", code_language=language)
+                item |= {"captions": [], "references": [], "footnotes": []}
+                if block.language and block.language != language:
+                    item["meta"] = {LANGUAGE: block.language}
             case Table():
-                self._add_table(block)
+                item = self._add_captioned("tables", "table", block.caption, block.place)
+                cells = [_make_cell(cell) for cell in block.cells]
+                item["data"] = {"table_cells": cells, "num_rows": block.rows, "num_cols": block.columns}
             case Picture():
                 self._add_captioned("pictures", "picture", block.caption, block.place)
-
-    def _add_heading(self, block: Heading) -> None:
-        item = self._add_text(block.text, block.place, "section_header" if block.level > 1 else "title")
-        if block.level > 1:
-            item["level"] = block.level - 1
-        meta = ({ROLE: NOTICE} if block.is_notice else {}) | ({ANCHOR: block.anchor} if block.anchor else {})
-        if meta:
-            item["meta"] = meta
-
-    def _add_paragraph(self, block: Paragraph) -> None:
-        label = _PARAGRAPH_LABELS.get(block.role, "text")
-        item = self._add_text(block.text, block.place, label, spans=block.spans)
-        if block.role == "note":
-            item["content_layer"] = "notes"
-        elif block.role == "quote":
-            item.setdefault("meta", {})[ROLE] = block.role
-
-    def _add_code(self, block: Code) -> None:
-        label = map_language(block.language)
-        item = self._add_text(block.text, block.place, "code", code_language=label)
-        item |= {"captions": [], "references": [], "footnotes": []}
-        if block.language and block.language != label:
-            item["meta"] = {LANGUAGE: block.language}
 
     def _add_list_item(self, block: ListItem) -> None:
         depth = min(block.depth, len(self._lists))
         del self._lists[depth + 1 :]
         if len(self._lists) == depth:
             above = self._lists[-1][1] if self._lists else None
-            self._lists.append((self._add_group(above or self._body), None))
+            self._lists.append((self._add_item("groups", above or self._body, {"name": "list", "label": "list"}), None))
         group, _ = self._lists[depth]
-        marker = f"{block.number}." if block.ordered else "-"
-        item = self._add_text(
-            block.text,
-            block.place,
-            "list_item",
-            parent=group,
-            spans=block.spans,
-            enumerated=block.ordered,
-            marker=marker,
-        )
+        marker = {"enumerated": block.ordered, "marker": f"{block.number}." if block.ordered else "-"}
+        item = self._add_text(block.text, block.place, "list_item", parent=group, spans=block.spans, **marker)
         self._lists[depth] = (group, item)
-
-    def _add_group(self, parent: Item) -> Item:
-        return self._add_item("groups", parent, {"name": "list", "label": "list"})
-
-    def _add_table(self, block: Table) -> None:
-        item = self._add_captioned("tables", "table", block.caption, block.place)
-        item["data"] = {
-            "table_cells": [_make_cell(cell) for cell in block.cells],
-            "num_rows": block.rows,
-            "num_cols": block.columns,
-        }
 
     def _add_captioned(self, kind: str, label: str, caption: str, place: Place | None) -> Item:
         fields = {"prov": self._build_provenance(place, 0), "captions": [], "references": [], "footnotes": []}
@@ -233,10 +201,6 @@ class _Tree:
 
 def _make_root(name: str) -> Item:
     return {"self_ref": f"#/{name}", "children": [], "content_layer": name, "name": "_root_", "label": "unspecified"}
-
-
-def _make_page(page: Page) -> Item:
-    return {"size": {"width": page.width, "height": page.height}, "page_no": page.number}
 
 
 def _clamp(value: float, limit: float) -> float:

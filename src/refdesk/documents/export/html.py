@@ -53,7 +53,16 @@ def _render_block(block: Block, ids: SectionIds) -> str:
             id = block.anchor or ids.next(block.text)
             return f'<h{block.level} id="{escape(id)}">{escape(block.text)}</h{block.level}>'
         case Paragraph():
-            return _render_paragraph(block)
+            text = _render_inline(block.text, block.spans)
+            match block.role:
+                case "quote":
+                    return f"<blockquote><p>{text}</p></blockquote>"
+                case "note":
+                    return f'<aside class="note"><p>{text}</p></aside>'
+                case "text":
+                    return f"<p>{text}</p>"
+                case role:
+                    return f'<p class="{role}">{text}</p>'
         case Term():
             id = f' id="{escape(block.anchor)}"' if block.anchor else ""
             return f'<p{id} class="term">{_render_inline(block.text, block.spans)}</p>'
@@ -66,19 +75,6 @@ def _render_block(block: Block, ids: SectionIds) -> str:
             return f"<figure><figcaption>{escape(block.caption)}</figcaption></figure>" if block.caption else ""
         case ListItem():
             return "".join(_render_list([block]))
-
-
-def _render_paragraph(paragraph: Paragraph) -> str:
-    text = _render_inline(paragraph.text, paragraph.spans)
-    match paragraph.role:
-        case "quote":
-            return f"<blockquote><p>{text}</p></blockquote>"
-        case "note":
-            return f'<aside class="note"><p>{text}</p></aside>'
-        case "text":
-            return f"<p>{text}</p>"
-        case role:
-            return f'<p class="{role}">{text}</p>'
 
 
 def _render_list(items: Sequence[ListItem]) -> Iterator[str]:
