@@ -279,7 +279,6 @@ async def open_embedded(
     stores = StorePool(folder, shared)
     scheduler = IngestScheduler(stores, SourceReader(conversions, closed), embedder, readers, log, metrics, pauses)
     try:
-        await stores.prepare()
         await stores.get_or_create(SHARED)
         await stores.open_new()
         async with in_background(scheduler.run()):

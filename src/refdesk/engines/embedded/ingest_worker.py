@@ -22,7 +22,7 @@ from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.databases import translate_errors
+from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
@@ -98,7 +98,7 @@ class IngestWorker:
 
     async def run(self) -> bool:
         """Work until the queue is empty. Returns False if another process holds the writer lock."""
-        with self._store.hold_writer_lock() as is_ours:
+        with hold_writer_lock(self._store.folder) as is_ours:
             if not is_ours:
                 return False
             indexes = await self._run_in_index_thread(lambda: Indexes(self._store.folder, self._embedder))

@@ -12,24 +12,21 @@ waits for a disk.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import sqlite3
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from time import monotonic, monotonic_ns
+from time import monotonic_ns
 from typing import TypeVar
 
-import anyio
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import SHARED, CollectionInfo, TenantInfo
+from refdesk.engines.base import SHARED, CollectionInfo
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.embedded.vectors import Vectors
@@ -38,13 +35,13 @@ from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import (
     DATABASE,
     TenantDatabase,
-    collect_tenant_info,
-    list_new_tenants,
-    tenant_folder_name,
+    TenantPool,
+    hold_writer_lock,
     translate_errors,
 )
 from refdesk.engines.storage.filters import Condition
 from refdesk.errors import EngineError
+from refdesk.support.lru import BoundedDict
 
 SCHEMA_VERSION = 3
 """Version of the database schema, raised with every change. Files of other versions are rejected."""
@@ -61,7 +58,7 @@ class FilterCache:
     """Cache of the documents that match recent filters: finding them costs more than the search itself."""
 
     def __init__(self) -> None:
-        self._cache: OrderedDict[Hashable, tuple[int, Sequence[int]]] = OrderedDict()
+        self._cache: BoundedDict[Hashable, tuple[int, Sequence[int]]] = BoundedDict(MAX_CACHED_FILTERS)
         self._lock = threading.Lock()
 
     def find_documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
@@ -79,8 +76,6 @@ class FilterCache:
         found = [row[0] for row in rows]
         with self._lock:
             self._cache[key] = revision, found
-            if len(self._cache) > MAX_CACHED_FILTERS:
-                self._cache.popitem(last=False)
         return found
 
 
@@ -99,7 +94,6 @@ class TenantStore(TenantDatabase):
         """Why ingestion is currently stopped."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.filter_cache = FilterCache()
-        self.used_at = monotonic()
         self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
         """Files that every index commit replaces."""
         self._known_revision = 0
@@ -159,7 +153,7 @@ class TenantStore(TenantDatabase):
         try:
             return index(folder)
         except IndexDamaged as error:
-            with self.hold_writer_lock() as is_ours:
+            with hold_writer_lock(self.folder) as is_ours:
                 if not is_ours:
                     raise EngineError(f"{error}; it is being rebuilt, try again soon") from error
                 with translate_errors(f"cannot remove {folder}"):
@@ -185,25 +179,6 @@ class TenantStore(TenantDatabase):
         """Mark the rebuild as done."""
         (self.folder / REINDEX_FILE).unlink(missing_ok=True)
 
-    @contextmanager
-    def hold_writer_lock(self) -> Iterator[bool]:
-        """Try to take the writer lock, and yield whether it was acquired.
-
-        The kernel releases it when the process ends.
-        """
-        path = self.folder / "writer.lock"
-        with translate_errors(f"cannot use {path}"):
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield True
-        finally:
-            os.close(lock)
-
 
 def _stat_identity(path: str) -> Hashable:
     try:
@@ -223,95 +198,33 @@ longer and none finishes sooner."""
 MAX_OPEN_STORES = 128
 """Tenants whose files are open. Beyond it, idle ones are closed."""
 
-IDLE_SECONDS = 60.0
-"""Time without use before a store may be closed: far longer than any caller holds one."""
 
-
-class StorePool:
+class StorePool(TenantPool[TenantStore]):
     """Stores of all tenants. The shared store has its own folder."""
 
     def __init__(self, folder: Path, shared: Path) -> None:
-        self._folder = folder
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._search_threads = SearchThreads(min(max(cores, MIN_SEARCH_THREADS), MAX_SEARCH_THREADS))
         self._shared = shared
-        self._open: OrderedDict[TenantId, TenantStore] = OrderedDict()
-        self._open_lock = anyio.Lock()
-        self._limiter = CapacityLimiter(DATABASE_THREADS)
-        self._search_threads = SearchThreads(min(max(_count_cores(), MIN_SEARCH_THREADS), MAX_SEARCH_THREADS))
-
-    def __iter__(self) -> Iterator[TenantStore]:
-        return iter(list(self._open.values()))
-
-    def get_open(self, tenant: TenantId) -> TenantStore | None:
-        """Return a tenant's store if it is already open."""
-        return self._open.get(tenant)
+        create = partial(TenantStore, search_threads=self._search_threads)
+        super().__init__(folder, create, threads=DATABASE_THREADS, max_open=MAX_OPEN_STORES)
 
     def revision(self, tenant: TenantId) -> Hashable:
         """Return the revision of a tenant's store. For a store that isn't open it is always a new value."""
         store = self._open.get(tenant)
         if store is not None:
             return store.revision
-        return monotonic_ns() if (self._path(tenant) / DATABASE).exists() else None
+        return monotonic_ns() if (self.path(tenant) / DATABASE).exists() else None
 
-    async def prepare(self) -> None:
-        """Create the folder of the tenants."""
-        with translate_errors(f"cannot use {self._folder}"):
-            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
-
-    async def open_new(self) -> None:
-        """Open stores that other processes have created, up to the limit."""
-        known = {store.folder for store in self}
-        for tenant in await to_thread.run_sync(list_new_tenants, self._folder, known):
-            if len(self._open) < MAX_OPEN_STORES:
-                # A store that can't be opened doesn't affect the others; its tenant gets the error.
-                with suppress(EngineError):
-                    await self.get_or_create(tenant)
-
-    async def get(self, tenant: TenantId) -> TenantStore | None:
-        """Return a tenant's store, or None if it has none."""
-        store = self._open.get(tenant)
-        if store is not None:
-            self._open.move_to_end(tenant)
-            store.used_at = monotonic()
-            return store
-        path = self._path(tenant) / DATABASE
-        return await self.get_or_create(tenant) if await to_thread.run_sync(path.exists) else None
-
-    async def get_or_create(self, tenant: TenantId) -> TenantStore:
-        """Return a tenant's store, creating it if missing."""
-        async with self._open_lock:
-            store = self._open.get(tenant)
-            if store is None:
-                with translate_errors(f"cannot use {self._path(tenant)}"):
-                    create = partial(TenantStore, self._path(tenant), tenant, self._limiter, self._search_threads)
-                    store = await to_thread.run_sync(create)
-                await to_thread.run_sync(store.prepare)
-                await store.refresh()
-                self._open[tenant] = store
-                await self._close_idle()
-        return store
-
-    async def list_tenants(self) -> Sequence[TenantInfo]:
-        """Return the sizes of all tenants, including those whose store isn't open."""
-        with translate_errors(f"cannot read {self._folder}"):
-            return await to_thread.run_sync(collect_tenant_info, self._folder)
+    async def _open_found(self, tenant: TenantId) -> None:
+        # A store that can't be opened doesn't affect the others; its tenant gets the error.
+        if len(self._open) < MAX_OPEN_STORES:
+            with suppress(EngineError):
+                await self.get_or_create(tenant)
 
     async def close(self) -> None:
-        """Close all stores."""
-        while self._open:
-            _, store = self._open.popitem()
-            await to_thread.run_sync(store.close)
+        await super().close()
         self._search_threads.close()
 
-    async def _close_idle(self) -> None:
-        since = monotonic() - IDLE_SECONDS
-        idle = [t for t, store in self._open.items() if store.busy == 0 and store.used_at < since and t != SHARED]
-        for tenant in idle[: max(len(self._open) - MAX_OPEN_STORES, 0)]:
-            await to_thread.run_sync(self._open.pop(tenant).close)
-
-    def _path(self, tenant: TenantId) -> Path:
-        return self._shared if tenant == SHARED else self._folder / tenant_folder_name(tenant)
-
-
-def _count_cores() -> int:
-    """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    def path(self, tenant: TenantId) -> Path:
+        return self._shared if tenant == SHARED else super().path(tenant)

@@ -302,7 +302,7 @@ async def open_r2r(
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(settings, r2r, metrics))
         stack.push_async_callback(_close_shielded, local_dbs)
-        await local_dbs.prepare()
+        await local_dbs.open_new()
         mirror = Mirror(client, local_dbs, log)
         worker = R2RIngestWorker(
             client, local_dbs, conversions, folder,

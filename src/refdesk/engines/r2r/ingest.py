@@ -7,8 +7,6 @@ from its content, so that sending it again is idempotent.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from refdesk.engines.r2r.ingest_queue import Job
 from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.schemas import RemoteDocument
 from refdesk.engines.storage import queue
+from refdesk.engines.storage.databases import hold_writer_lock
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.errors import (
@@ -94,7 +93,7 @@ class R2RIngestWorker:
         self._client = client
         self._local_dbs = local_dbs
         self._source_reader = SourceReader(conversions, closed)
-        self._lock_path = folder / "writer.lock"
+        self._folder = folder
         self._ingest_seconds = ingest_seconds
         self._log = log
         self._metrics = metrics
@@ -122,21 +121,19 @@ class R2RIngestWorker:
     async def run(self) -> None:
         """Work forever, while this process holds the writer lock."""
         while True:
-            lock = await to_thread.run_sync(_acquire_lock, self._lock_path)
-            if lock is None:
-                await anyio.sleep(self._pauses.queue_poll)
-                continue
-            try:
-                await self._work()
-            except* Exception as failures:  # noqa: BLE001  the worker must survive any failure
-                # Unexpected. Interrupted documents are resumed.
-                self._log.events.error("engine.stopped", detail=f"unexpected error: {failures.exceptions[0]!r}")
-                await anyio.sleep(self._pauses.unreachable)
-            finally:
-                os.close(lock)
+            with hold_writer_lock(self._folder) as is_ours:
+                try:
+                    if is_ours:
+                        await self._work()
+                    else:
+                        await anyio.sleep(self._pauses.queue_poll)
+                except* Exception as failures:  # noqa: BLE001  the worker must survive any failure
+                    # Unexpected. Interrupted documents are resumed.
+                    self._log.events.error("engine.stopped", detail=f"unexpected error: {failures.exceptions[0]!r}")
+                    await anyio.sleep(self._pauses.unreachable)
 
     async def _work(self) -> None:
-        await self._local_dbs.prepare()
+        await self._local_dbs.open_new()
         for local_db in self._local_dbs:
             await local_db.run(ingest_queue.requeue_interrupted)
         async with asyncio.TaskGroup() as tasks:
@@ -147,7 +144,7 @@ class R2RIngestWorker:
                         if self._clock() >= self._delete_leftovers_at:
                             await self.delete_leftovers(local_db)
                         await self._start_tasks(tasks, local_db)
-                    await self._local_dbs.prepare()
+                    await self._local_dbs.open_new()
                 except DependencyError as error:
                     self._log.events.error("engine.stopped", detail=error.detail)
                 with anyio.move_on_after(self._pauses.queue_poll):
@@ -317,17 +314,3 @@ class R2RIngestWorker:
         if attempts + 1 >= max_attempts:
             return None
         return self._clock() + self._pauses.first_retry * float(3**attempts)
-
-
-def _acquire_lock(path: Path) -> int | None:
-    """Acquire the writer lock and return its file descriptor, or None if another process holds it.
-
-    The kernel releases it when the process ends.
-    """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock

@@ -7,23 +7,15 @@ R2R is the source of truth for ingested documents: the local copy can be rebuilt
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import CollectionInfo, TenantInfo
+from refdesk.engines.base import CollectionInfo
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.storage.databases import (
-    DATABASE,
-    TenantDatabase,
-    collect_tenant_info,
-    list_new_tenants,
-    tenant_folder_name,
-    translate_errors,
-)
+from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
 
 SCHEMA_VERSION = 3001
 """Version of the database schema: that of the shared tables times a thousand, plus that of the R2R tables."""
@@ -33,8 +25,6 @@ CHANGED_FILE = "changed"
 
 THREADS = 8
 """Threads for database access. SQLite allows one writer at a time anyway."""
-
-T = TypeVar("T")
 
 
 class LocalDb(TenantDatabase):
@@ -59,8 +49,7 @@ class LocalDb(TenantDatabase):
         """Whether another process has changed data that is cached here."""
         return self.revision != self._known_revision
 
-    async def reload(self) -> None:
-        """Reload the cached data."""
+    async def refresh(self) -> None:
         self._known_revision = self.revision
         collections, self.uuids = await self.run(catalogue.list_collections)
         self.collections = tuple(collections)
@@ -89,59 +78,8 @@ class LocalDb(TenantDatabase):
                 self._known_revision = self.revision
 
 
-class LocalDbPool:
-    """Databases of all tenants, each in its own folder."""
+class LocalDbPool(TenantPool[LocalDb]):
+    """Databases of all tenants."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._limiter = CapacityLimiter(THREADS)
-        self._open: dict[TenantId, LocalDb] = {}
-
-    def __iter__(self) -> Iterator[LocalDb]:
-        return iter(list(self._open.values()))
-
-    def get_open(self, tenant: TenantId) -> LocalDb | None:
-        """Return a tenant's database if it is open."""
-        return self._open.get(tenant)
-
-    async def get(self, tenant: TenantId) -> LocalDb | None:
-        """Return a tenant's database if it exists. Another process may have created it."""
-        if found := self._open.get(tenant):
-            return found
-        return (
-            await self.get_or_create(tenant)
-            if (self._folder / tenant_folder_name(tenant) / DATABASE).exists()
-            else None
-        )
-
-    async def prepare(self) -> None:
-        """Create the folder, and open all databases in it."""
-        with translate_errors(f"cannot use {self._folder}"):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known = {local_db.folder for local_db in self}
-        for tenant in await to_thread.run_sync(list_new_tenants, self._folder, known):
-            await self.get_or_create(tenant)
-
-    async def get_or_create(self, tenant: TenantId) -> LocalDb:
-        """Return a tenant's database, creating it if missing."""
-        if found := self._open.get(tenant):
-            return found
-        local_db = LocalDb(self._folder / tenant_folder_name(tenant), tenant, self._limiter)
-        await to_thread.run_sync(local_db.prepare)
-        # Another caller may have opened it meanwhile.
-        opened = self._open.setdefault(tenant, local_db)
-        if opened is not local_db:
-            await to_thread.run_sync(local_db.close)
-            return opened
-        await local_db.reload()
-        return local_db
-
-    async def list_tenants(self) -> Sequence[TenantInfo]:
-        """Return the sizes of all tenants, as far as they are known here."""
-        with translate_errors(f"cannot read {self._folder}"):
-            return await to_thread.run_sync(collect_tenant_info, self._folder)
-
-    async def close(self) -> None:
-        """Close all databases."""
-        for local_db in self:
-            await to_thread.run_sync(local_db.close)
+        super().__init__(folder, LocalDb, threads=THREADS)

@@ -97,7 +97,7 @@ class Mirror:
     async def _reload_if_changed(self, local_db: LocalDb) -> None:
         """Reload data that another process has changed."""
         if local_db.is_behind:
-            await local_db.reload()
+            await local_db.refresh()
             self._listener(local_db.tenant)
 
     async def sync_collections(self) -> None:
@@ -128,7 +128,7 @@ class Mirror:
 
     async def reload(self, local_db: LocalDb, *, changed: bool = True) -> None:
         """Reload the database, and notify the listener if it changed."""
-        await local_db.reload()
+        await local_db.refresh()
         if changed:
             local_db.mark_changed()
             self._listener(local_db.tenant)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
+import os
 import re
 import sqlite3
 import threading
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from importlib import resources
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import anyio
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import IN_PROGRESS, DocumentStatus, Listing, TenantInfo
+from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Listing, TenantInfo
 from refdesk.engines.storage import records
 from refdesk.engines.storage.rows import transaction
 from refdesk.errors import EngineError
@@ -52,41 +55,6 @@ def tenant_folder_name(tenant: TenantId) -> str:
     return f"h-{hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
-def list_new_tenants(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
-    """Return the tenants that have documents in folders not among `known`."""
-    found = []
-    for path in sorted(folder.glob(f"*/{DATABASE}")):
-        if path.parent in known:
-            continue
-        with translate_errors(f"cannot read {path}"):
-            database = sqlite3.connect(path, timeout=10)
-            try:
-                row = database.execute("SELECT tenant FROM owner").fetchone()
-            except sqlite3.DatabaseError:
-                row = None  # being created, broken, or of another version: reported when the tenant uses it
-            finally:
-                database.close()
-        if row is not None:
-            found.append(TenantId(row[0]))
-    return found
-
-
-def collect_tenant_info(folder: Path) -> list[TenantInfo]:
-    """Return the sizes of all tenants in this folder, in the order of their ids.
-
-    Each database is opened read-only for the query. Broken ones are skipped; their tenants get an error when they use
-    them.
-    """
-    found = []
-    for path in sorted(folder.glob(f"*/{DATABASE}"))[:MAX_LISTED_TENANTS]:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
-            try:
-                found += [TenantInfo(*row) for row in database.execute(_COUNTS)]
-            except sqlite3.DatabaseError as error:
-                logger.warning("engine.not_counted", extra={"fields": {"path": str(path), "why": str(error)}})
-    return sorted(found, key=lambda info: info.id)
-
-
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Raise storage errors as EngineError."""
@@ -94,6 +62,26 @@ def translate_errors(what: str) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         raise EngineError(f"{what}: {error}") from error
+
+
+@contextmanager
+def hold_writer_lock(folder: Path) -> Iterator[bool]:
+    """Try to take the writer lock of a folder, and yield whether it was acquired.
+
+    The kernel releases it when the process ends.
+    """
+    path = folder / "writer.lock"
+    with translate_errors(f"cannot use {path}"):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(lock)
 
 
 BUSY_SECONDS = 10.0
@@ -182,6 +170,7 @@ class TenantDatabase:
         """Progress of the conversions in this process, by document key."""
         self.busy = 0
         """Number of current users. The database isn't closed while there are any."""
+        self.used_at = monotonic()
         self._limiter = limiter
         self._connections = ConnectionPool(folder / DATABASE)
 
@@ -254,6 +243,9 @@ class TenantDatabase:
             lambda database: records.list_documents(database, listing, dict(self.conversion_progress))
         )
 
+    async def refresh(self) -> None:
+        """Load changes made by this or another process."""
+
     def close(self) -> None:
         """Interrupt running queries and close the file."""
         self._connections.close()
@@ -261,6 +253,125 @@ class TenantDatabase:
 
 def _read_version(database: sqlite3.Connection) -> int:
     return int(database.execute("PRAGMA user_version").fetchone()[0])
+
+
+D = TypeVar("D", bound=TenantDatabase)
+
+IDLE_SECONDS = 60.0
+"""Time without use before a database may be closed: far longer than any caller holds one."""
+
+
+class TenantPool(Generic[D]):
+    """Databases of all tenants, each in its own folder and opened on first use."""
+
+    def __init__(
+        self,
+        folder: Path,
+        create: Callable[[Path, TenantId, CapacityLimiter], D],
+        *,
+        threads: int,
+        max_open: int | None = None,
+    ) -> None:
+        """Create a pool. Beyond `max_open` databases, idle ones are closed."""
+        self._folder = folder
+        self._create = create
+        self._limiter = CapacityLimiter(threads)
+        self._max_open = max_open
+        self._open: OrderedDict[TenantId, D] = OrderedDict()
+        self._open_lock = anyio.Lock()
+
+    def __iter__(self) -> Iterator[D]:
+        return iter(list(self._open.values()))
+
+    def get_open(self, tenant: TenantId) -> D | None:
+        """Return a tenant's database if it is already open."""
+        return self._open.get(tenant)
+
+    async def get(self, tenant: TenantId) -> D | None:
+        """Return a tenant's database, or None if it has none. Another process may have created it."""
+        database = self._open.get(tenant)
+        if database is not None:
+            self._open.move_to_end(tenant)
+            database.used_at = monotonic()
+            return database
+        path = self.path(tenant) / DATABASE
+        return await self.get_or_create(tenant) if await to_thread.run_sync(path.exists) else None
+
+    async def get_or_create(self, tenant: TenantId) -> D:
+        """Return a tenant's database, creating it if missing."""
+        async with self._open_lock:
+            database = self._open.get(tenant)
+            if database is None:
+                path = self.path(tenant)
+                with translate_errors(f"cannot use {path}"):
+                    database = await to_thread.run_sync(self._create, path, tenant, self._limiter)
+                await to_thread.run_sync(database.prepare)
+                await database.refresh()
+                self._open[tenant] = database
+                await self._close_idle()
+        return database
+
+    async def _close_idle(self) -> None:
+        since = monotonic() - IDLE_SECONDS
+        idle = [t for t, each in self._open.items() if each.busy == 0 and each.used_at < since and t != SHARED]
+        excess = len(self._open) - self._max_open if self._max_open is not None else 0
+        for tenant in idle[: max(excess, 0)]:
+            await to_thread.run_sync(self._open.pop(tenant).close)
+
+    async def open_new(self) -> None:
+        """Create the folder, and open databases that other processes have created."""
+        with translate_errors(f"cannot use {self._folder}"):
+            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+        for tenant in await to_thread.run_sync(self._list_unopened):
+            await self._open_found(tenant)
+
+    async def _open_found(self, tenant: TenantId) -> None:
+        await self.get_or_create(tenant)
+
+    def _list_unopened(self) -> list[TenantId]:
+        """Return the tenants whose databases exist, but aren't open."""
+        known, found = {database.folder for database in self}, []
+        for path in sorted(self._folder.glob(f"*/{DATABASE}")):
+            if path.parent in known:
+                continue
+            with translate_errors(f"cannot read {path}"), closing(sqlite3.connect(path, timeout=10)) as database:
+                try:
+                    row = database.execute("SELECT tenant FROM owner").fetchone()
+                except sqlite3.DatabaseError:
+                    row = None  # being created, broken, or of another version: reported when the tenant uses it
+            if row is not None:
+                found.append(TenantId(row[0]))
+        return found
+
+    async def list_tenants(self) -> Sequence[TenantInfo]:
+        """Return the sizes of all tenants in the order of their ids, including those whose database isn't open.
+
+        Each database is opened read-only for the query. Broken ones are skipped; their tenants get an error when they
+        use them.
+        """
+
+        def collect() -> list[TenantInfo]:
+            found = []
+            for path in sorted(self._folder.glob(f"*/{DATABASE}"))[:MAX_LISTED_TENANTS]:
+                with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
+                    try:
+                        found += [TenantInfo(*row) for row in database.execute(_COUNTS)]
+                    except sqlite3.DatabaseError as error:
+                        logger.warning("engine.not_counted", extra={"fields": {"path": str(path), "why": str(error)}})
+            return sorted(found, key=lambda info: info.id)
+
+        with translate_errors(f"cannot read {self._folder}"):
+            return await to_thread.run_sync(collect)
+
+    async def close(self) -> None:
+        """Close all databases."""
+        while self._open:
+            _, database = self._open.popitem()
+            await to_thread.run_sync(database.close)
+
+    def path(self, tenant: TenantId) -> Path:
+        """Return the folder of a tenant."""
+        return self._folder / tenant_folder_name(tenant)
 
 
 def _execute_script(database: sqlite3.Connection, script: str) -> None:
