@@ -10,7 +10,7 @@ from typing import Any
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import CollectionInfo, DocumentInfo, Status
-from refdesk.engines.r2r.naming import decode_description, decode_name, pick_free_slug
+from refdesk.engines.r2r.naming import decode_description, decode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.engines.storage import records
 from refdesk.engines.storage.filters import Condition
@@ -23,7 +23,7 @@ from refdesk.engines.storage.rows import (
     fetch_dicts,
     transaction,
 )
-from refdesk.engines.storage.source_rows import make_document_id
+from refdesk.engines.storage.source_rows import make_document_id, pick_free
 
 Database = sqlite3.Connection
 
@@ -107,8 +107,7 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
             (*fields, known[remote.id], *fields),
         )
         return cursor.rowcount > 0
-    taken = {row[0] for row in database.execute("SELECT id FROM collections")}
-    slug = pick_free_slug(slug_of(name) or "collection", taken)
+    slug = pick_free(slug_of(name) or "collection", records.list_collection_ids(database))
     key = database.execute(
         "INSERT INTO collections (id, name, description, version, updated_at, created_at) "
         "VALUES (?, ?, ?, ?, ?, ?) RETURNING key",

@@ -41,6 +41,7 @@ from refdesk.engines.storage.source_rows import (
     escape_invalid,
     is_below,
     make_document_id,
+    pick_free,
     read_stamp,
 )
 from refdesk.errors import DocumentNotFound, NameTaken, Overloaded
@@ -52,13 +53,6 @@ MAX_PENDING = 100_000
 
 BUSY_RETRY_SECONDS = 30.0
 
-STAGES_OF_STATUS = {
-    "pending": ("pending",),
-    "converting": ("converting", "indexing"),
-    "embedding": ("embedding", "finishing"),
-    "success": ("success",),
-    "failed": ("failed",),
-}
 _FROM_DOCUMENTS = "FROM documents d JOIN collections c ON c.key = d.collection"
 
 
@@ -85,7 +79,7 @@ def create_collection(database: Database, name: str, description: str, version: 
                 (description, version, found[0]),
             )
             return str(found[0])
-        id = _pick_free_id(database, slug_of(name) or "collection", taken)
+        id = pick_free(slug_of(name) or "collection", {*taken, *list_collection_ids(database)})
         database.execute(
             "INSERT INTO collections (id, name, description, version, created_at, updated_at) "
             "VALUES (?, ?, ?, ?, ?, ?)",
@@ -94,13 +88,9 @@ def create_collection(database: Database, name: str, description: str, version: 
     return id
 
 
-def _pick_free_id(database: Database, slug: str, taken: Iterable[str]) -> str:
-    used = {*taken, *(row[0] for row in database.execute("SELECT id FROM collections"))}
-    number, id = 1, slug
-    while id in used:
-        number += 1
-        id = f"{slug}-{number}"
-    return id
+def list_collection_ids(database: Database) -> list[str]:
+    """Return the ids of all collections."""
+    return [row[0] for row in database.execute("SELECT id FROM collections")]
 
 
 def delete_collection(database: Database, collection: str) -> bool:
@@ -212,41 +202,32 @@ def sync_folder(
         row = database.execute("SELECT key FROM collections WHERE id = ?", (collection,)).fetchone()
         if row is None:
             raise DocumentNotFound(f"There is no collection {collection!r}; create it first.")
-        known = {
-            found["id"]: found
-            for found in fetch_dicts(
-                database.execute(
-                    "SELECT id, stamp, stage, version, metadata, folder, source FROM documents WHERE collection = ?",
-                    row,
-                )
-            )
-        }
+        rows = database.execute(
+            "SELECT id, stamp, stage, version, metadata, folder, source FROM documents WHERE collection = ?", row
+        )
+        known = {found["id"]: found for found in fetch_dicts(rows)}
         _require_capacity(database, len(documents) - len(known))
         new, changed, seen = list[str](), list[str](), set[str]()
         unchanged = 0
         for document in documents:
-            id = make_document_id(collection, SourceRow.from_source(document.source).name)
+            source_row = SourceRow.from_source(document.source)
+            id = make_document_id(collection, source_row.name)
             seen.add(id)
-            if id in known and _is_unchanged(known[id], document):
-                unchanged += 1
-                _update_location(database, known[id], document, folder)
+            if id not in known or not _is_unchanged(known[id], document):
+                (changed if id in known else new).append(id)
+                _queue_document(database, row[0], document, str(folder))
                 continue
-            (changed if id in known else new).append(id)
-            _queue_document(database, row[0], document, str(folder))
+            unchanged += 1
+            if (known[id]["folder"], known[id]["source"]) != (str(folder), source_row.source):
+                # The folder was moved or renamed.
+                database.execute(
+                    "UPDATE documents SET folder = ?, source = ?, root = ? WHERE id = ?",
+                    (str(folder), source_row.source, source_row.root, id),
+                )
         gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
         removed = [id for id in gone if not is_below(id, collection, unseen)]
         remove(database, removed)
     return FolderSync(new, changed, unchanged, removed)
-
-
-def _update_location(database: Database, row: Mapping[str, Any], document: NewDocument, folder: Path) -> None:
-    """Update the path of a file whose folder was moved or renamed."""
-    source_row = SourceRow.from_source(document.source)
-    if (row["folder"], row["source"]) != (str(folder), source_row.source):
-        database.execute(
-            "UPDATE documents SET folder = ?, source = ?, root = ? WHERE id = ?",
-            (str(folder), source_row.source, source_row.root, row["id"]),
-        )
 
 
 def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
@@ -287,7 +268,7 @@ def list_documents(
         where.append("c.id = ?")
         values.append(listing.collection)
     if listing.statuses:
-        stages = [stage for status in listing.statuses for stage in STAGES_OF_STATUS[status]]
+        stages = [stage for stage, status in STATUS_OF_STAGE.items() if status in listing.statuses]
         where.append(f"d.stage IN ({', '.join('?' * len(stages))})")
         values += stages
     condition = f"{_FROM_DOCUMENTS} WHERE {' AND '.join(where)}"

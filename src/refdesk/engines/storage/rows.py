@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -36,7 +36,7 @@ DOCUMENT_COLUMNS = (
     "d.embedded, d.error, d.attempts, d.created_at, d.updated_at, d.indexed_at, c.id AS collection"
 )
 INFO_COLUMNS = (
-    "d.id, c.id AS collection, d.title, d.version, d.digest, d.indexed_at, d.source, d.media_type, d.size_bytes, "
+    "d.id, c.id AS collection, d.title, d.version, d.indexed_at, d.digest, d.source, d.media_type, d.size_bytes, "
     "d.metadata"
 )
 """Arguments of `build_document_info`, in order."""
@@ -69,11 +69,6 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def parse_time(text: str) -> datetime:
-    """Parse the time of a row."""
-    return datetime.fromisoformat(text)
-
-
 def dump_json(value: Any) -> str:
     """Serialize a value as JSON with sorted keys."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
@@ -84,31 +79,12 @@ def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def build_document_info(
-    id: str,
-    collection: str,
-    title: str,
-    version: str,
-    digest: str,
-    indexed_at: str,
-    source: str,
-    media_type: str,
-    size_bytes: int,
-    metadata: str,
-) -> DocumentInfo:
+def build_document_info(*row: Any) -> DocumentInfo:
     """Build a DocumentInfo from `INFO_COLUMNS`."""
-    return DocumentInfo(
-        id=id,
-        collection=collection,
-        title=title,
-        version=version,
-        indexed_at=parse_time(indexed_at),
-        digest=digest[:SHORT_DIGEST],
-        source=source,
-        media_type=media_type,
-        size_bytes=size_bytes,
-        metadata=orjson.loads(metadata),
-    )
+    id, collection, title, version, indexed_at, digest, source, media_type, size_bytes, metadata = row
+    at = datetime.fromisoformat(indexed_at)
+    about = source, media_type, size_bytes, orjson.loads(metadata)
+    return DocumentInfo(id, collection, title, version, at, digest[:SHORT_DIGEST], *about)
 
 
 def build_document_status(row: Mapping[str, Any], conversion_progress: Mapping[int, float]) -> DocumentStatus:
@@ -119,8 +95,8 @@ def build_document_status(row: Mapping[str, Any], conversion_progress: Mapping[i
         title=row["title"],
         status=STATUS_OF_STAGE[row["stage"]],
         progress=_compute_progress(row, conversion_progress.get(row["key"], 0.0)),
-        created_at=parse_time(row["created_at"]),
-        updated_at=parse_time(row["updated_at"]),
+        created_at=datetime.fromisoformat(row["created_at"]),
+        updated_at=datetime.fromisoformat(row["updated_at"]),
         size_bytes=row["size_bytes"],
         chunks=row["chunks"],
         embedded=row["embedded"],
@@ -143,13 +119,9 @@ def _compute_progress(row: Mapping[str, Any], conversion_progress: float) -> flo
     return round(CONVERSION_SHARE + (1 - CONVERSION_SHARE) * min(share, 1.0) * 0.99, 3)
 
 
-def sum_counts(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
+def sum_counts(counts: Collection[Mapping[Status, int]]) -> dict[Status, int]:
     """Sum the unfinished documents of several tenants by status."""
-    total = dict.fromkeys(IN_PROGRESS, 0)
-    for count in counts:
-        for status, documents in count.items():
-            total[status] += documents
-    return total
+    return {status: sum(count[status] for count in counts) for status in IN_PROGRESS}
 
 
 PENDING_COUNT = (
@@ -166,8 +138,8 @@ def build_collection_info(row: Mapping[str, Any], *, shared: bool) -> Collection
         name=row["name"],
         description=row["description"],
         documents=row["documents"],
-        created_at=parse_time(row["created_at"]),
-        updated_at=parse_time(row["updated_at"]),
+        created_at=datetime.fromisoformat(row["created_at"]),
+        updated_at=datetime.fromisoformat(row["updated_at"]),
         version=row["version"],
         shared=shared,
         pending=row["pending"],

@@ -17,7 +17,7 @@ from anyio import CancelScope, to_thread
 
 from refdesk.calls import TenantId, UserId
 from refdesk.engines.storage.databases import DATABASE, tenant_folder_name, translate_errors
-from refdesk.engines.storage.rows import parse_time, transaction
+from refdesk.engines.storage.rows import transaction
 from refdesk.errors import DependencyError
 
 FILE_NAME = "history.db"
@@ -113,7 +113,10 @@ class SearchHistory:
                 "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?",
                 (user, limit),
             )
-            return [PastSearch(query, collection, results, parse_time(at)) for query, collection, results, at in rows]
+            return [
+                PastSearch(query, collection, results, datetime.fromisoformat(at))
+                for query, collection, results, at in rows
+            ]
 
         return await self._run(tenant, select) if self._find_path(tenant).parent.exists() else []
 

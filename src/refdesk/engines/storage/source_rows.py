@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -45,13 +45,9 @@ class SourceRow:
             case ConvertedSource(handle, name):
                 return cls(name, "shelf", handle, name)
             case TextSource(title, text, name):
-                body = _add_title(title, text).encode("utf-8", "replace")
+                has_title = text.lstrip().startswith("# ")
+                body = (text if has_title else f"# {title}\n\n{text}").encode("utf-8", "replace")
                 return cls(name or slug_of(title) or "text", "text", "", title, "", body, sha256_hex(body))
-
-
-def _add_title(title: str, text: str) -> str:
-    """Prepend the title as a heading unless the text starts with one."""
-    return text if text.lstrip().startswith("# ") else f"# {title}\n\n{text}"
 
 
 def _encode_path(path: Path) -> str:
@@ -91,6 +87,15 @@ def make_document_id(collection: str, name: str) -> str:
     clean = _sanitize(path)[-MAX_DOCUMENT_ID:]
     suffix = "" if clean == path else f"-{sha256_hex(path.encode())[:8]}"
     return f"{collection}/{clean}{suffix}"
+
+
+def pick_free(id: str, taken: Container[str]) -> str:
+    """Return the id, with a number appended if it is taken."""
+    number, free = 1, id
+    while free in taken:
+        number += 1
+        free = f"{id}-{number}"
+    return free
 
 
 def is_below(id: str, collection: str, names: Sequence[str]) -> bool:
