@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from refdesk.calls import DEFAULT_TENANT, TenantId
 from refdesk.documents.model import Chunk
 from refdesk.engines.r2r.naming import (
-    ChunkPosition,
     decode_chunk,
     decode_description,
     decode_name,
     encode_chunks,
     encode_description,
     encode_name,
+    format_position,
     make_document_uuid,
 )
 
@@ -63,8 +63,8 @@ def test_a_description_keeps_the_version_of_what_is_documented(description: str,
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=3).map(tuple),
 )
 def test_a_chunks_place_is_read_from_its_first_line(section: str, path: Any, page: int | None, anchors: Any) -> None:
-    spot = ChunkPosition(section, path, page, page, anchors if any(anchors) else ())
-    assert ChunkPosition.from_line(spot.to_line()) == spot
+    chunk = Chunk("c1", "text", path, section, page, page, 0, anchors if any(anchors) else ())
+    assert decode_chunk(1, f"{format_position(chunk)}\ntext") == chunk
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1), min_size=1))
@@ -73,6 +73,6 @@ def test_r2r_cuts_a_text_into_the_chunks_that_it_was_made_of(texts: list[str]) -
     cut = [part.strip() for part in encode_chunks(chunks).split("\n\n")]
     assert len(cut) == len(chunks)
     for part, chunk in zip(cut, chunks, strict=True):
-        spot, text = decode_chunk(part)
-        assert spot.path == ("A › B", "C\\")
-        assert "".join(text.split()) == "".join(chunk.text.split())
+        found = decode_chunk(1, part)
+        assert found.path == ("A › B", "C\\")
+        assert "".join(found.text.split()) == "".join(chunk.text.split())

@@ -9,7 +9,7 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import EngineAnswer, Search
 from refdesk.engines.r2r.client import Generation, R2RClient, RemoteAnswer, RemoteSearchSettings
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import strip_unsafe
+from refdesk.engines.r2r.naming import format_position, strip_unsafe
 from refdesk.engines.r2r.read import decode_remote_chunk
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher
@@ -62,51 +62,46 @@ class R2RWriter:
         return EngineAnswer(text, tuple(hits), answer.model)
 
     async def _generate(self, question: str, settings: RemoteSearchSettings, generation: Generation) -> RemoteAnswer:
-        """Request an answer.
+        """Request an answer, and raise failures as WriterFailed: R2R itself is up and can search.
 
         A model named by the caller bypasses the breaker, so that its failures don't affect others.
         """
-        if generation.model:
-            return await self._request_answer(question, settings, generation)
-        return await self._model.run(lambda: self._request_answer(question, settings, generation))
 
-    async def _request_answer(
-        self, question: str, settings: RemoteSearchSettings, generation: Generation
-    ) -> RemoteAnswer:
-        """Request an answer, and raise failures as WriterFailed: R2R itself is up and can search."""
-        try:
-            answer = await self._client.answer(question, settings, generation)
-        except BreakerOpen:
-            raise
-        except EngineError as error:
-            if not error.retryable:
+        async def request() -> RemoteAnswer:
+            try:
+                answer = await self._client.answer(question, settings, generation)
+            except BreakerOpen:
                 raise
-            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
-        if not answer.text.strip():
-            raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
-        return answer
+            except EngineError as error:
+                if not error.retryable:
+                    raise
+                detail = f"R2R's model did not respond. {error.detail}"
+                raise WriterFailed(detail, retry_after=error.retry_after) from error
+            if not answer.text.strip():
+                raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
+            return answer
+
+        return await (request() if generation.model else self._model.run(request))
 
 
 def _strip_position_lines(text: str, chunks: Sequence[RemoteChunk]) -> str:
     """Remove position lines of chunks that the model has copied into its answer."""
-    for line in {decode_remote_chunk(chunk).position.to_line() for chunk in chunks if chunk.own is not None}:
+    for line in {format_position(decode_remote_chunk(0, chunk)) for chunk in chunks if chunk.own is not None}:
         text = re.sub(rf"^(?:Document Title: .*\n\s*)?(?:Text: )?{re.escape(line)}\n?", "", text, flags=re.MULTILINE)
     return text.strip()
 
 
 def number_citations(text: str, ids: Sequence[str]) -> str:
     """Replace chunk ids in citations by their numbers from 1. Raises WriterFailed for unknown ids."""
-    text = _NUMBER_CITATION.sub(r"(\1)", text)
-    return _CHUNK_CITATION.sub(lambda match: _format_numbers(match[1], ids), text)
 
+    def format_numbers(match: re.Match[str]) -> str:
+        found = [find_number(short.lower()) for short in re.split(r"\s*[,;]\s*", match[1])]
+        return "".join(f"[{number}]" for number in dict.fromkeys(found))
 
-def _format_numbers(cited: str, ids: Sequence[str]) -> str:
-    found = [_find_number(short.lower(), ids) for short in re.split(r"\s*[,;]\s*", cited)]
-    return "".join(f"[{number}]" for number in dict.fromkeys(found))
+    def find_number(short: str) -> int:
+        for number, id in enumerate(ids, 1):
+            if id.replace("-", "").startswith(short):
+                return number
+        raise WriterFailed("R2R's model cited an unknown passage, so its answer is withheld. Try again.")
 
-
-def _find_number(short: str, ids: Sequence[str]) -> int:
-    for number, id in enumerate(ids, 1):
-        if id.replace("-", "").startswith(short):
-            return number
-    raise WriterFailed("R2R's model cited an unknown passage, so its answer is withheld. Try again.")
+    return _CHUNK_CITATION.sub(format_numbers, _NUMBER_CITATION.sub(r"(\1)", text))

@@ -8,8 +8,7 @@ position in its document (section, page, headings) is its first line, since R2R 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -89,69 +88,36 @@ def strip_unsafe_values(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkPosition:
-    """Position of a chunk in its document."""
-
-    section: str
-    path: tuple[str, ...] = ()
-    first_page: int | None = None
-    last_page: int | None = None
-    anchors: tuple[str, ...] = ()
-
-    def to_line(self) -> str:
-        """Return the line written above a chunk's text: `§food p3-3: Foxes › Food`."""
-        pages = f" p{self.first_page}-{self.last_page}" if self.first_page else ""
-        anchors = f" #{','.join(quote(each, safe='') for each in self.anchors)}" if any(self.anchors) else ""
-        path = f": {' › '.join(map(_escape_title, self.path))}" if self.path else ""
-        return f"§{self.section}{pages}{anchors}{path}"
-
-    @classmethod
-    def from_line(cls, line: str) -> ChunkPosition | None:
-        """Parse such a line, or return None."""
-        match = _POSITION_LINE.fullmatch(line)
-        if match is None:
-            return None
-        section, first, last, anchors, path = match.groups()
-        return cls(
-            section,
-            tuple(re.sub(r"\\(.)", r"\1", title) for title in path.split(" › ")) if path else (),
-            int(first) if first else None,
-            int(last) if last else None,
-            tuple(map(unquote, anchors.split(","))) if anchors else (),
-        )
-
-
-def _escape_title(title: str) -> str:
-    """Return a title on one line, with the separator escaped."""
-    return re.sub(r"[\\›]", r"\\\g<0>", " ".join(title.split()))
+def format_position(chunk: Chunk) -> str:
+    """Return the line written above a chunk's text: `§food p3-3: Foxes › Food`."""
+    pages = f" p{chunk.first_page}-{chunk.last_page}" if chunk.first_page else ""
+    anchors = f" #{','.join(quote(each, safe='') for each in chunk.anchors)}" if any(chunk.anchors) else ""
+    # Each title is on one line, with the separator escaped.
+    titles = [re.sub(r"[\\›]", r"\\\g<0>", " ".join(title.split())) for title in chunk.path]
+    return f"§{chunk.section}{pages}{anchors}{': ' if titles else ''}{' › '.join(titles)}"
 
 
 def encode_chunks(chunks: Iterable[Chunk]) -> str:
     """Join chunks with blank lines, where R2R splits the text, and without blank lines inside chunks."""
-    return "\n\n".join(_encode_chunk(chunk) for chunk in chunks)
-
-
-def _encode_chunk(chunk: Chunk) -> str:
-    position = ChunkPosition(chunk.section, chunk.path, chunk.first_page, chunk.last_page, chunk.anchors)
-    text = f"{position.to_line()}\n{chunk.text.strip()}"
+    texts = (strip_unsafe(f"{format_position(chunk)}\n{chunk.text.strip()}") for chunk in chunks)
     # A space on an empty line has no meaning in Markdown, and keeps R2R from splitting there.
-    return re.sub(r"\n(?=\n)", "\n ", strip_unsafe(text))
+    return "\n\n".join(re.sub(r"\n(?=\n)", "\n ", text) for text in texts)
 
 
-def decode_chunk(text: str) -> tuple[ChunkPosition, str]:
-    """Return the position and text of a chunk ingested from here."""
-    first, _, rest = text.partition("\n")
-    position = ChunkPosition.from_line(first)
-    if position is None:
-        return ChunkPosition("start"), text
-    return position, re.sub(r"\n (?=\n)", "\n", rest)
-
-
-def pick_free_slug(slug: str, taken: Sequence[str] | set[str]) -> str:
-    """Return the slug, with a number appended if it is taken."""
-    number, free = 1, slug
-    while free in taken:
-        number += 1
-        free = f"{slug}-{number}"
-    return free
+def decode_chunk(number: int, text: str) -> Chunk:
+    """Return a chunk ingested from here, without its number of tokens."""
+    first_line, _, rest = text.partition("\n")
+    match = _POSITION_LINE.fullmatch(first_line)
+    if match is None:
+        return Chunk(f"c{number}", text, (), "start", None, None, 0)
+    section, first, last, anchors, path = match.groups()
+    return Chunk(
+        id=f"c{number}",
+        text=re.sub(r"\n (?=\n)", "\n", rest),
+        path=tuple(re.sub(r"\\(.)", r"\1", title) for title in path.split(" › ")) if path else (),
+        section=section,
+        first_page=int(first) if first else None,
+        last_page=int(last) if last else None,
+        tokens=0,
+        anchors=tuple(map(unquote, anchors.split(","))) if anchors else (),
+    )

@@ -10,7 +10,7 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import IO, Any
 
 from anyio import to_thread
@@ -29,7 +29,7 @@ from refdesk.engines.r2r.catalogue import CatalogueEntry
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.local_db import LocalDb
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import ChunkPosition, decode_chunk, is_uuid
+from refdesk.engines.r2r.naming import decode_chunk, is_uuid
 from refdesk.engines.r2r.schemas import RemoteChunk
 
 MAX_DOCUMENTS = 16
@@ -129,47 +129,37 @@ _HEADING = re.compile(r"^(#{1,6}) +(.+?)\s*#*$", re.MULTILINE)
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class PositionedChunk:
-    """Text of a chunk with its position in the document."""
-
-    position: ChunkPosition
-    text: str
-
-
-def decode_remote_chunk(remote: RemoteChunk) -> PositionedChunk:
-    """Return a chunk as it was before it was sent to R2R."""
+def decode_remote_chunk(number: int, remote: RemoteChunk) -> Chunk:
+    """Return a chunk as it was before it was sent to R2R, without its number of tokens."""
     if remote.own is None:
-        return PositionedChunk(ChunkPosition("", first_page=remote.page, last_page=remote.page), remote.text)
-    return PositionedChunk(*decode_chunk(remote.text))
+        return Chunk(f"c{number}", remote.text, (), "", remote.page, remote.page, 0)
+    return decode_chunk(number, remote.text)
 
 
 def to_passages(id: str, chunks: Sequence[RemoteChunk], first: int) -> list[Passage]:
     """Convert consecutive chunks to passages, numbered from `first`."""
-    positioned = enumerate(map(decode_remote_chunk, chunks), first)
-    return [
-        Passage(f"{id}#c{n}", p.position.section, p.position.path, p.position.first_page, p.text) for n, p in positioned
-    ]
+    decoded = [decode_remote_chunk(number, remote) for number, remote in enumerate(chunks, first)]
+    return [Passage(f"{id}#{each.id}", each.section, each.path, each.first_page, each.text) for each in decoded]
 
 
 async def rebuild_document(conversions: Conversions, chunks: Sequence[RemoteChunk], name: str, title: str) -> bytes:
     """Return a packed document whose chunks are those in R2R."""
     is_ours = bool(chunks) and chunks[0].own is not None
-    positioned = [decode_remote_chunk(remote) for remote in chunks]
+    decoded = [decode_remote_chunk(number, remote) for number, remote in enumerate(chunks, 1)]
     marker = f"refdesk-{secrets.token_hex(8)}"
-    markdown = "\n\n".join(_mark_chunks(positioned if is_ours else _strip_overlaps(positioned), marker))
+    markdown = "\n\n".join(_mark_chunks(decoded if is_ours else _strip_overlaps(decoded), marker))
     async with scratch_file() as file:
         body = markdown.encode("utf-8", "replace")
         await to_thread.run_sync(_write, file, body)
         packed = await conversions.pack(File(file.fileno(), "document.md", len(body), is_own=True), unheard)
     own: Mapping[str, Any] = (chunks[0].own or {}) if chunks else {}
-    return await to_thread.run_sync(_add_pages, packed, positioned, marker, own, name, title)
+    return await to_thread.run_sync(_add_pages, packed, decoded, marker, own, name, title)
 
 
-def _mark_chunks(positioned: Iterable[PositionedChunk], marker: str) -> Iterator[str]:
+def _mark_chunks(chunks: Iterable[Chunk], marker: str) -> Iterator[str]:
     """Yield the text, with a marker paragraph before each chunk."""
     outline = _Outline()
-    for number, chunk in enumerate(positioned):
+    for number, chunk in enumerate(chunks):
         yield f"{marker}-{number}"
         yield from outline.open_headings(chunk)
         yield chunk.text
@@ -182,27 +172,25 @@ class _Outline:
         self._open: list[str] = []
         self._section = ""
 
-    def open_headings(self, chunk: PositionedChunk) -> list[str]:
+    def open_headings(self, chunk: Chunk) -> list[str]:
         """Return the headings to insert before a chunk."""
         within = [(len(marks), title) for marks, title in _HEADING.findall(_FENCED.sub("", chunk.text))]
         titles = [_strip_markup(title) for _, title in within]
-        path = list(chunk.position.path)
+        path = list(chunk.path)
         while path and _strip_markup(path[-1]) in titles:
             path.pop()
-        shared = self._count_shared(path, chunk.position)
+        shared = self._count_shared(path, chunk)
         headings = [f"{'#' * min(level, 6)} {title}" for level, title in enumerate(path, 1) if level > shared]
-        self._open = [*path, *(title for _, title in within)] if not titles else list(chunk.position.path)
-        self._section = chunk.position.section
+        self._open = [*path, *(title for _, title in within)] if not titles else list(chunk.path)
+        self._section = chunk.section
         return headings
 
-    def _count_shared(self, path: Sequence[str], position: ChunkPosition) -> int:
+    def _count_shared(self, path: Sequence[str], chunk: Chunk) -> int:
         """Return the number of headings of a path that are already open."""
         shared = 0
         while shared < min(len(path), len(self._open)) and path[shared] == self._open[shared]:
             shared += 1
-        is_next_of_same_name = (
-            shared == len(path) == len(position.path) and shared and position.section != self._section
-        )
+        is_next_of_same_name = shared == len(path) == len(chunk.path) and shared and chunk.section != self._section
         return shared - 1 if is_next_of_same_name and len(self._open) == shared else shared
 
 
@@ -210,64 +198,45 @@ def _strip_markup(title: str) -> str:
     return re.sub(r"\\(?=\W)|[*_`]", "", title).strip()
 
 
-def _strip_overlaps(positioned: Sequence[PositionedChunk]) -> Iterator[PositionedChunk]:
+def _strip_overlaps(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
     """Remove text repeated from the end of the previous chunk."""
     before = ""
-    for chunk in positioned:
-        yield replace(chunk, text=chunk.text[_measure_overlap(before, chunk.text) :])
+    for chunk in chunks:
+        longest = min(len(before), len(chunk.text), MAX_OVERLAP)
+        overlap = next((n for n in range(longest, MIN_OVERLAP, -1) if before.endswith(chunk.text[:n])), 0)
+        yield replace(chunk, text=chunk.text[overlap:])
         before = chunk.text
 
 
-def _measure_overlap(before: str, after: str) -> int:
-    longest = min(len(before), len(after), MAX_OVERLAP)
-    return next((n for n in range(longest, MIN_OVERLAP, -1) if before.endswith(after[:n])), 0)
-
-
 def _add_pages(
-    packed: bytes, positioned: Sequence[PositionedChunk], marker: str, own: Mapping[str, Any], name: str, title: str
+    packed: bytes, chunks: Sequence[Chunk], marker: str, own: Mapping[str, Any], name: str, title: str
 ) -> bytes:
     """Return the converted document with page numbers, and with R2R's chunks instead of its own."""
     with PackedDocument.of(packed) as opened:
         document = opened.document()
     kind = own.get("page_kind")
     # Estimated pages are estimated again.
-    last = 0 if kind == "estimated" else max((chunk.position.last_page or 0 for chunk in positioned), default=0)
+    last = 0 if kind == "estimated" else max((chunk.last_page or 0 for chunk in chunks), default=0)
     document_with_pages = Document(
         title=str(own.get("title") or title or document.title),
-        blocks=tuple(_place_blocks(document.blocks, positioned, marker, has_pages=last > 0)),
+        blocks=tuple(_place_blocks(document.blocks, chunks, marker, has_pages=last > 0)),
         pages=tuple(map(Page, range(1, last + 1))),
         page_kind=kind if kind in ("page", "slide", "sheet") else "page",
         name=name,
         media_type=str(own.get("media_type") or ""),
         digest=str(own.get("digest") or ""),
     )
-    return pack(document_with_pages, pieces=[_to_chunk(number, chunk) for number, chunk in enumerate(positioned, 1)])
+    pieces = [replace(chunk, tokens=measure_tokens(chunk.text)) for chunk in chunks]
+    return pack(document_with_pages, pieces=pieces)
 
 
-def _place_blocks(
-    blocks: Sequence[Block], positioned: Sequence[PositionedChunk], marker: str, *, has_pages: bool
-) -> Iterator[Block]:
+def _place_blocks(blocks: Sequence[Block], chunks: Sequence[Chunk], marker: str, *, has_pages: bool) -> Iterator[Block]:
     page: int | None = None
     for block in blocks:
         if isinstance(block, Paragraph) and block.text.startswith(f"{marker}-"):
-            page = positioned[int(block.text.rpartition("-")[2])].position.first_page
+            page = chunks[int(block.text.rpartition("-")[2])].first_page
         else:
             yield replace(block, place=Place(page) if page and has_pages else None)
-
-
-def _to_chunk(number: int, chunk: PositionedChunk) -> Chunk:
-    """Return a chunk with the number that search results use."""
-    position, text = chunk.position, chunk.text
-    return Chunk(
-        id=f"c{number}",
-        text=text,
-        path=position.path,
-        section=position.section,
-        first_page=position.first_page,
-        last_page=position.last_page,
-        tokens=measure_tokens(text),
-        anchors=position.anchors,
-    )
 
 
 def _write(file: IO[bytes], body: bytes) -> None:

@@ -110,7 +110,8 @@ class R2RSearcher:
     async def resolve_scope(self, local_db: LocalDb, search: Search) -> RemoteScope:
         """Return the scope of a search. Raises InvalidArguments if its filter is invalid."""
         condition = compile_filter(_translate_collection_ids(search.filters, local_db)) if search.filters else None
-        slugs = {uuid: slug for slug, uuid in local_db.uuids.items() if _is_selected(search.collections, slug, uuid)}
+        wanted = search.collections
+        slugs = {u: slug for slug, u in local_db.uuids.items() if not wanted or slug in wanted or u in wanted}
         self._mirror.watch(slugs)
         if condition is None or not slugs:
             return RemoteScope(slugs)
@@ -148,10 +149,6 @@ def build_query(search: Search) -> str:
     """Return the query for R2R. Its full-text search requires all words by default; Refdesk matches any."""
     query = strip_unsafe(search.query).strip()
     return " OR ".join(re.findall(r"\w+", query)) if search.mode == "fulltext" else query
-
-
-def _is_selected(selected: Sequence[str], slug: str, uuid: str) -> bool:
-    return not selected or slug in selected or uuid in selected
 
 
 def _translate_collection_ids(filters: Any, local_db: LocalDb) -> Any:
@@ -204,19 +201,18 @@ def _make_info(chunk: RemoteChunk, scope: RemoteScope, document: RemoteDocument 
 
 
 def _make_hit(chunk: RemoteChunk, info: DocumentInfo, search: Search) -> Hit:
-    decoded = decode_remote_chunk(chunk)
-    position = decoded.position
+    decoded = decode_remote_chunk(chunk.order + 1, chunk)
     scale = RANK_FUSION if search.mode == "hybrid" else 1.0
     return Hit(
         document=info,
-        chunk_id=f"{info.id}#c{chunk.order + 1}",
-        section=position.section,
-        path=position.path,
-        page=position.first_page,
+        chunk_id=f"{info.id}#{decoded.id}",
+        section=decoded.section,
+        path=decoded.path,
+        page=decoded.first_page,
         text=decoded.text,
         score=min(max(chunk.score * scale, 0.0), 1.0),
-        anchor=position.anchors[-1] if position.anchors else "",
-        anchors=position.anchors,
+        anchor=decoded.anchor,
+        anchors=decoded.anchors,
     )
 
 
