@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
-from anyio import CancelScope
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
@@ -276,13 +275,10 @@ async def open_embedded(
     traits = EngineTraits(
         name="embedded", cache_namespace=str(folder), embedding_model=model, min_confidence=confidence
     )
-    stores = StorePool(folder, shared)
-    scheduler = IngestScheduler(stores, SourceReader(conversions, closed), embedder, readers, log, metrics, pauses)
-    try:
+    async with StorePool(folder, shared) as stores:
+        reader = SourceReader(conversions, closed)
+        scheduler = IngestScheduler(stores, reader, embedder, readers, log, metrics, pauses)
         await stores.get_or_create(SHARED)
         await stores.open_new()
         async with in_background(scheduler.run()):
             yield EmbeddedEngine(stores, HybridSearcher(embedder), scheduler, traits)
-    finally:
-        with CancelScope(shield=True):
-            await stores.close()

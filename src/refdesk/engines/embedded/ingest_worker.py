@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -43,9 +44,6 @@ class Pauses:
 
 PAUSES = Pauses()
 
-
-MAX_ATTEMPTS = 4
-"""Attempts for errors that may be temporary, such as an unreachable web page."""
 
 INDEX_PAUSE_FACTOR = 4.0
 """Pause between index updates while documents are being converted, as a multiple of the last update's duration."""
@@ -182,18 +180,16 @@ class IngestWorker:
         return None
 
     async def _convert(self, task: IngestTask) -> None:
-        def report_progress(share: float) -> None:
-            self._store.conversion_progress[task.key] = share
-
+        report_progress = partial(self._store.conversion_progress.__setitem__, task.key)
         try:
             content = await self._source_reader.load(
                 self._store.tenant, task, report_progress, is_own=self._store.is_shared
             )
             await self._save(task, content)
         except (ToolFailure, Overloaded) as failure:
-            await self._record_failure(
-                task, failure.detail, self._retry_at(task.attempts) if failure.retryable else None
-            )
+            delay = queue.compute_retry_delay(task, self._pauses.first_retry)
+            retry_at = self._clock() + delay if failure.retryable and delay is not None else None
+            await self._record_failure(task, failure.detail, retry_at)
         except DependencyError:
             raise
         except Exception as error:  # noqa: BLE001  one document must not block the others
@@ -250,11 +246,6 @@ class IngestWorker:
             return False  # retried later; the batch of a waiting document reports the error
         self.wake()
         return True
-
-    def _retry_at(self, attempts: int) -> float | None:
-        if attempts + 1 >= MAX_ATTEMPTS:
-            return None
-        return self._clock() + self._pauses.first_retry * float(3**attempts)
 
     async def _run_sql(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._store.run(work, self._threads)

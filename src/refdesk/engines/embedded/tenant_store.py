@@ -222,8 +222,8 @@ class StorePool(TenantPool[TenantStore]):
             with suppress(EngineError):
                 await self.get_or_create(tenant)
 
-    async def close(self) -> None:
-        await super().close()
+    async def __aexit__(self, *_: object) -> None:
+        await super().__aexit__()
         self._search_threads.close()
 
     def path(self, tenant: TenantId) -> Path:

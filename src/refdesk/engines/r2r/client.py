@@ -5,7 +5,7 @@ Methods return Refdesk's own types; R2R's JSON stays in this module and `schemas
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ from refdesk.engines.r2r.http import (
     CONFLICT,
     NOT_FOUND,
     IgnoreStatus,
-    R2RReply,
     R2RRequest,
     R2RTransport,
     open_r2r_transport,
@@ -75,24 +74,21 @@ class RemoteSearchSettings:
         conditions: list[dict[str, Any]] = [{"collection_ids": {"$overlap": list(self.collections)}}]
         if self.documents is not None:
             conditions.append({"document_id": {"$in": list(self.documents)}})
+        # R2R fails if its full-text limit is lower than the requested limit.
+        hybrid: dict[str, Any] = {"full_text_limit": max(self.limit, 200), "rrf_k": 50}
+        if self.semantic_weight is not None:
+            hybrid |= {"semantic_weight": self.semantic_weight, "full_text_weight": 1 - self.semantic_weight}
         return {
             "filters": {"$and": conditions},
             "limit": self.limit,
             "use_hybrid_search": self.mode == "hybrid",
             "use_semantic_search": self.mode != "fulltext",
             "use_fulltext_search": self.mode != "semantic",
-            "hybrid_settings": self._build_hybrid_settings(),
+            "hybrid_settings": hybrid,
             "include_metadatas": True,
             "include_scores": True,
             "graph_settings": {"enabled": False},
         }
-
-    def _build_hybrid_settings(self) -> dict[str, Any]:
-        # R2R fails if its full-text limit is lower than the requested limit.
-        settings: dict[str, Any] = {"full_text_limit": max(self.limit, 200), "rrf_k": 50}
-        if self.semantic_weight is None:
-            return settings
-        return {**settings, "semantic_weight": self.semantic_weight, "full_text_weight": 1 - self.semantic_weight}
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,45 +312,38 @@ class ServiceAccount:
         self._form = {"username": email, "password": password}
 
     async def login(self) -> TokenPair:
-        """Return tokens for the password."""
-        return _parse_tokens(
-            await self._transport.request(R2RRequest("POST", ("users", "login"), LOGIN_SECONDS, form=self._form))
-        )
+        return await self._request(R2RRequest("POST", ("users", "login"), LOGIN_SECONDS, form=self._form))
 
     async def refresh(self, token: str) -> TokenPair:
-        """Return tokens for a refresh token, which R2R expects as a bare JSON string."""
-        return _parse_tokens(
-            await self._transport.request(R2RRequest("POST", ("users", "refresh-token"), LOGIN_SECONDS, json=token))
-        )
+        # R2R expects a bare JSON string.
+        return await self._request(R2RRequest("POST", ("users", "refresh-token"), LOGIN_SECONDS, json=token))
 
-
-def _parse_tokens(reply: R2RReply) -> TokenPair:
-    # Unknown account: 404. Wrong password: 401. Locked account: 403. Invalid input: 422.
-    if 400 <= reply.status < 500:
-        raise CredentialsRefused
-    results = unwrap_results(reply.answer)
-    access, refresh = (parse_text(parse_mapping(results, f"{name}_token"), "token") for name in ("access", "refresh"))
-    if not access:
-        raise make_unusable_error("it has no access token")
-    return TokenPair(access, refresh)
+    async def _request(self, request: R2RRequest) -> TokenPair:
+        reply = await self._transport.request(request)
+        # Unknown account: 404. Wrong password: 401. Locked account: 403. Invalid input: 422.
+        if 400 <= reply.status < 500:
+            raise CredentialsRefused
+        results = unwrap_results(reply.answer)
+        names = ("access_token", "refresh_token")
+        access, refresh = (parse_text(parse_mapping(results, name), "token") for name in names)
+        if not access:
+            raise make_unusable_error("it has no access token")
+        return TokenPair(access, refresh)
 
 
 @asynccontextmanager
 async def open_client(settings: R2RConfig, dependency: Dependency, metrics: Metrics) -> AsyncIterator[R2RClient]:
     """Open a client of the configured server, with its service account or API key."""
     async with open_r2r_transport(settings, dependency, metrics) as transport:
-        on_event = partial(metrics.count_token_refresh, dependency.name)
-        yield R2RClient(transport, _make_token_source(transport, settings, on_event), settings)
-
-
-def _make_token_source(transport: R2RTransport, settings: R2RConfig, on_event: Callable[[str], None]) -> TokenSource:
-    if settings.api_key is not None:
-        return ApiKeySource(settings.api_key.get_secret_value())
-    if settings.email is None or settings.password is None:
-        raise ConfigError(["r2r: set email and password of a service account, or api_key"])
-    return TokenManager(
-        ServiceAccount(transport, settings.email, settings.password.get_secret_value()), on_event=on_event
-    )
+        tokens: TokenSource
+        if settings.api_key is not None:
+            tokens = ApiKeySource(settings.api_key.get_secret_value())
+        elif settings.email is None or settings.password is None:
+            raise ConfigError(["r2r: set email and password of a service account, or api_key"])
+        else:
+            account = ServiceAccount(transport, settings.email, settings.password.get_secret_value())
+            tokens = TokenManager(account, on_event=partial(metrics.count_token_refresh, dependency.name))
+        yield R2RClient(transport, tokens, settings)
 
 
 def _page_query(offset: int, limit: int) -> tuple[tuple[str, str], ...]:

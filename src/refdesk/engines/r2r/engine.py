@@ -7,11 +7,9 @@ and `read` reads them. Changes by other R2R users are visible within `mirror.SYN
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence, Set
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-
-from anyio import CancelScope
 
 from refdesk.calls import TenantId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
@@ -47,6 +45,7 @@ from refdesk.engines.r2r.read import DocumentCache
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher
 from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
@@ -297,25 +296,27 @@ async def open_r2r(
     """
     r2r = Dependency("r2r", breaker)
     model = Dependency("r2r_model", breaker)
-    local_dbs = LocalDbPool(folder)
-    foreign = _ForeignChunks(log, metrics)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(open_client(settings, r2r, metrics))
-        stack.push_async_callback(_close_shielded, local_dbs)
+
+    def report_foreign_chunk(local_db: LocalDb, chunk: RemoteChunk) -> None:
+        """Count and log a chunk that R2R returned although the caller may not see it."""
+        metrics.count_foreign_chunks(1)
+        log.events.error("r2r.foreign_chunk", tenant=local_db.tenant, chunk=chunk.id, document=chunk.document)
+
+    async with open_client(settings, r2r, metrics) as client, LocalDbPool(folder) as local_dbs:
         await local_dbs.open_new()
         mirror = Mirror(client, local_dbs, log)
         worker = R2RIngestWorker(
-            client, local_dbs, conversions, folder,
+            client, local_dbs, SourceReader(conversions, closed), folder,
             ingest_seconds=settings.ingest_timeout_seconds, log=log, metrics=metrics, concurrency=readers,
-            closed=closed, pauses=pauses,
+            pauses=pauses,
         )  # fmt: skip
-        searcher = R2RSearcher(client, mirror, foreign.report)
+        searcher = R2RSearcher(client, mirror, report_foreign_chunk)
         engine = R2REngine(
             client, local_dbs, mirror, worker, searcher, R2RWriter(client, mirror, searcher, model),
-            DocumentCache(client, mirror, conversions, foreign.report), (r2r, model), _describe(settings),
+            DocumentCache(client, mirror, conversions, report_foreign_chunk), (r2r, model), _describe(settings),
         )  # fmt: skip
-        await stack.enter_async_context(in_background(mirror.run(), worker.run()))
-        yield engine
+        async with in_background(mirror.run(), worker.run()):
+            yield engine
 
 
 def _describe(settings: R2RConfig) -> EngineTraits:
@@ -327,21 +328,3 @@ def _describe(settings: R2RConfig) -> EngineTraits:
         has_certain_revision=False,
         lacks=frozenset((LACKS_REINDEX, LACKS_SHARED)),
     )
-
-
-async def _close_shielded(local_dbs: LocalDbPool) -> None:
-    with CancelScope(shield=True):
-        await local_dbs.close()
-
-
-class _ForeignChunks:
-    """Reports chunks that R2R returned although the caller may not see them."""
-
-    def __init__(self, log: Log, metrics: Metrics) -> None:
-        self._log = log
-        self._metrics = metrics
-
-    def report(self, local_db: LocalDb, chunk: RemoteChunk) -> None:
-        """Count and log one."""
-        self._metrics.count_foreign_chunks(1)
-        self._log.events.error("r2r.foreign_chunk", tenant=local_db.tenant, chunk=chunk.id, document=chunk.document)

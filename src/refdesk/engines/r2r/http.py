@@ -16,7 +16,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 from urllib.parse import quote
 
@@ -169,7 +168,7 @@ class R2RTransport:
                     body = await to_thread.run_sync(_encode_body, request) if request.form else _encode_body(request)
                     async with self._session.request(
                         request.method,
-                        self._url(request),
+                        _build_url(self._base, request),
                         data=wrap_body(body),
                         headers=_build_headers(request, authorization),
                         allow_redirects=False,
@@ -188,7 +187,12 @@ class R2RTransport:
         raw = await read_body(
             response, max_bytes, lambda: make_unusable_error(f"it is longer than {max_bytes // 1024:,} kB")
         )
-        answer = _parse_json(raw, is_needed=is_success)
+        try:
+            answer = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            if is_success:
+                raise make_unusable_error("it isn't JSON") from error
+            answer = None
         if status == 429:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
             raise make_rate_limit_error(self._backoff.record_refusal(self._now(), retry_after), answer)
@@ -196,11 +200,6 @@ class R2RTransport:
             raise make_server_error(status, answer)
         self._backoff.record_success(self._now())
         return R2RReply(status, answer)
-
-    def _url(self, request: R2RRequest) -> URL:
-        path = "/".join(map(_quote_segment, ("v3", *request.path)))
-        query = _encode_pairs(request.query)
-        return URL(f"{self._base}/{path}{f'?{query}' if query else ''}", encoded=True)
 
 
 @asynccontextmanager
@@ -217,10 +216,11 @@ async def open_r2r_transport(
         yield R2RTransport(session, base, dependency, metrics, login=login)
 
 
-def _quote_segment(text: str) -> str:
-    """Quote a path segment. `.` and `..` are encoded as well."""
-    encoded = quote(text, safe="", errors="replace")
-    return encoded.replace(".", "%2E") if not encoded.strip(".") else encoded
+def _build_url(base: str, request: R2RRequest) -> URL:
+    parts = [quote(part, safe="", errors="replace") for part in ("v3", *request.path)]
+    path = "/".join(part if part.strip(".") else part.replace(".", "%2E") for part in parts)
+    query = _encode_pairs(request.query)
+    return URL(f"{base}/{path}{f'?{query}' if query else ''}", encoded=True)
 
 
 def _encode_pairs(pairs: Iterable[tuple[str, str]]) -> str:
@@ -247,15 +247,6 @@ def _build_headers(request: R2RRequest, authorization: str | None) -> dict[str, 
     return {**headers, "Authorization": authorization} if authorization else headers
 
 
-def _parse_json(body: bytes, *, is_needed: bool) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        if is_needed:
-            raise make_unusable_error("it isn't JSON") from error
-        return None
-
-
 MAX_MESSAGE = 200
 """Maximum number of characters of R2R's message that are passed on."""
 
@@ -275,9 +266,7 @@ class IgnoreStatus:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, _type: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> bool:
         return isinstance(error, R2RRefused) and error.status == self._status
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ import anyio
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversions import Conversions
 from refdesk.engines.r2r import catalogue, ingest_queue
 from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
 from refdesk.engines.r2r.ingest_queue import Job
@@ -39,9 +38,6 @@ from refdesk.errors import (
     ToolFailure,
 )
 from refdesk.telemetry import Log, Metrics
-
-MAX_ATTEMPTS = 4
-"""Attempts for errors that may be temporary, such as an unreachable web page."""
 
 MAX_SEND_ATTEMPTS = 2
 """Attempts for documents that R2R fails on. It has retried its models several times by then."""
@@ -79,20 +75,19 @@ class R2RIngestWorker:
         self,
         client: R2RClient,
         local_dbs: LocalDbPool,
-        conversions: Conversions,
+        source_reader: SourceReader,
         folder: Path,
         *,
         ingest_seconds: float,
         log: Log,
         metrics: Metrics,
         concurrency: int = 2,
-        closed: Sequence[Path] = (),
         pauses: R2RPauses = R2R_PAUSES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._local_dbs = local_dbs
-        self._source_reader = SourceReader(conversions, closed)
+        self._source_reader = source_reader
         self._folder = folder
         self._ingest_seconds = ingest_seconds
         self._log = log
@@ -182,10 +177,13 @@ class R2RIngestWorker:
         try:
             await self._ingest(local_db, task)
         except POSTPONING_ERRORS as error:
-            await self._postpone(local_db, task, error)
+            detail, at = error.detail, self._clock() + max(error.retry_after or 0.0, self._pauses.unreachable)
+            await local_db.run(lambda database: ingest_queue.postpone(database, task, detail, at))
+            self._metrics.documents.labels("postponed").inc()
         except (ToolFailure, EngineError) as failure:
-            max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else MAX_ATTEMPTS
-            retry_at = self._retry_at(task.attempts, max_attempts) if failure.retryable else None
+            max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else queue.MAX_ATTEMPTS
+            delay = queue.compute_retry_delay(task, self._pauses.first_retry, max_attempts)
+            retry_at = self._clock() + delay if failure.retryable and delay is not None else None
             await self._record_failure(local_db, task, failure.detail, retry_at)
         except Exception as error:  # noqa: BLE001  one document must not block the others
             await self._record_failure(local_db, task, f"Unexpected error: {error!r}", None)
@@ -195,10 +193,7 @@ class R2RIngestWorker:
         if job is None:
             return
         self._listener(local_db)
-
-        def report_progress(share: float) -> None:
-            local_db.conversion_progress[task.key] = share
-
+        report_progress = partial(local_db.conversion_progress.__setitem__, task.key)
         content = await self._source_reader.load(
             local_db.tenant, job.make_task(local_db.tenant), report_progress, is_own=False
         )
@@ -262,8 +257,10 @@ class R2RIngestWorker:
     async def _ensure_collection(self, outgoing: OutgoingDocument, document: RemoteDocument) -> None:
         """Ensure that a document and its chunks are in their collection and in no other."""
         for _ in range(PLACEMENT_CHECKS):
-            if outgoing.collection in document.collections and await self._is_in_collection(outgoing):
-                break
+            if outgoing.collection in document.collections:
+                chunks = await self._client.get_chunks(outgoing.id, 0, 1)
+                if any(outgoing.collection in chunk.collections for chunk in chunks):
+                    break
             await self._client.assign(outgoing.collection, outgoing.id)
             await anyio.sleep(self._pauses.poll)
             document = await self._client.get_document(outgoing.id) or document
@@ -272,10 +269,6 @@ class R2RIngestWorker:
         for other in document.collections:
             if other != outgoing.collection:
                 await self._client.unassign(other, outgoing.id)
-
-    async def _is_in_collection(self, outgoing: OutgoingDocument) -> bool:
-        chunks = await self._client.get_chunks(outgoing.id, 0, 1)
-        return any(outgoing.collection in chunk.collections for chunk in chunks)
 
     async def delete_leftovers(self, local_db: LocalDb) -> None:
         """Delete obsolete documents from R2R. Failures are retried later."""
@@ -301,16 +294,6 @@ class R2RIngestWorker:
         else:
             await self._client.delete_document(uuid)
 
-    async def _postpone(self, local_db: LocalDb, task: IngestTask, error: RefdeskError) -> None:
-        at = self._clock() + max(error.retry_after or 0.0, self._pauses.unreachable)
-        await local_db.run(lambda database: ingest_queue.postpone(database, task, error.detail, at))
-        self._metrics.documents.labels("postponed").inc()
-
     async def _record_failure(self, local_db: LocalDb, task: IngestTask, error: str, retry_at: float | None) -> None:
         await local_db.run(lambda database: queue.record_failure(database, task, error, retry_at))
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
-
-    def _retry_at(self, attempts: int, max_attempts: int) -> float | None:
-        if attempts + 1 >= max_attempts:
-            return None
-        return self._clock() + self._pauses.first_retry * float(3**attempts)

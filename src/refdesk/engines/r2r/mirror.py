@@ -19,11 +19,11 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import R2RClient
-from refdesk.engines.r2r.http import NOT_FOUND, IgnoreStatus
+from refdesk.engines.r2r.http import NOT_FOUND
 from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
-from refdesk.errors import EngineError, RefdeskError
+from refdesk.errors import EngineError, R2RRefused, RefdeskError
 from refdesk.resilience.single_flight import SingleFlight
 from refdesk.telemetry import Log
 
@@ -77,8 +77,14 @@ class Mirror:
             for local_db in self._local_dbs:
                 await self._reload_if_changed(local_db)
             await self.sync_collections()
-            for uuid in self._expire_watched():
-                await self._relist(uuid)
+            now = self._now()
+            self._watched = {uuid: at for uuid, at in self._watched.items() if now - at < WATCH_SECONDS}
+            # Unused collections aren't synced, and are listed again on their next use.
+            self._listed = {uuid: at for uuid, at in self._listed.items() if uuid in self._watched}
+            for uuid in list(self._watched):
+                for local_db in self._local_dbs:
+                    if uuid in local_db.uuids.values():
+                        await self._single_flight.run(uuid, partial(self._list_collection, local_db, uuid))
         except RefdeskError as error:
             self._log.events.warning("r2r.not_seen", detail=error.detail)
         except Exception as error:  # noqa: BLE001  the sync loop must survive any failure
@@ -172,36 +178,21 @@ class Mirror:
         now = self._now()
         self._watched.update((uuid, now) for uuid in uuids)
 
-    async def _relist(self, uuid: str) -> None:
-        for local_db in self._local_dbs:
-            if uuid in local_db.uuids.values():
-                await self._single_flight.run(uuid, partial(self._list_collection, local_db, uuid))
-
     async def _list_collection(self, local_db: LocalDb, uuid: str) -> None:
         since = datetime.now(UTC).isoformat(timespec="milliseconds")
-        remote = await self._fetch_documents(uuid)
-        if remote is None:
-            return  # the collection is gone; the next sync removes it
-        changed = await local_db.run(lambda database: catalogue.update_documents(database, uuid, remote, since))
-        self._listed[uuid] = self._now()
-        await self.reload(local_db, changed=changed)
-
-    async def _fetch_documents(self, uuid: str) -> list[RemoteDocument] | None:
         remote: list[RemoteDocument] = []
-        with IgnoreStatus(NOT_FOUND):
+        try:
             async for each in self._client.iterate_documents(uuid):
                 remote.append(each)
                 if len(remote) >= MAX_LISTED:
                     break
-            return remote
-        return None
-
-    def _expire_watched(self) -> list[str]:
-        now = self._now()
-        self._watched = {uuid: at for uuid, at in self._watched.items() if now - at < WATCH_SECONDS}
-        # Unused collections aren't synced, and are listed again on their next use.
-        self._listed = {uuid: at for uuid, at in self._listed.items() if uuid in self._watched}
-        return list(self._watched)
+        except R2RRefused as error:
+            if error.status == NOT_FOUND:
+                return  # the collection is gone; the next sync removes it
+            raise
+        changed = await local_db.run(lambda database: catalogue.update_documents(database, uuid, remote, since))
+        self._listed[uuid] = self._now()
+        await self.reload(local_db, changed=changed)
 
     async def get_or_create_collection(
         self, tenant: TenantId, name: str, description: str, version: str

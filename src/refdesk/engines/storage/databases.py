@@ -17,10 +17,10 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Listing, TenantInfo
@@ -280,6 +280,14 @@ class TenantPool(Generic[D]):
         self._open: OrderedDict[TenantId, D] = OrderedDict()
         self._open_lock = anyio.Lock()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with CancelScope(shield=True):
+            while self._open:
+                await to_thread.run_sync(self._open.popitem()[1].close)
+
     def __iter__(self) -> Iterator[D]:
         return iter(list(self._open.values()))
 
@@ -362,12 +370,6 @@ class TenantPool(Generic[D]):
 
         with translate_errors(f"cannot read {self._folder}"):
             return await to_thread.run_sync(collect)
-
-    async def close(self) -> None:
-        """Close all databases."""
-        while self._open:
-            _, database = self._open.popitem()
-            await to_thread.run_sync(database.close)
 
     def path(self, tenant: TenantId) -> Path:
         """Return the folder of a tenant."""

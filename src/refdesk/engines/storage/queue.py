@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from refdesk.engines.base import NotToBeRetried
 from refdesk.engines.storage.rows import IS_IN_PROGRESS, fetch_dicts, now, transaction
 
+MAX_ATTEMPTS = 4
+"""Attempts for errors that may be temporary, such as an unreachable web page."""
+
 
 @dataclass(frozen=True, slots=True)
 class IngestTask:
@@ -73,6 +76,11 @@ def record_failure(database: sqlite3.Connection, task: IngestTask, error: str, r
             "WHERE key = ? AND request = ?",
             ("pending" if retry_at is not None else "failed", error, retry_at or 0, now(), task.key, task.request),
         )
+
+
+def compute_retry_delay(task: IngestTask, first_retry: float, max_attempts: int = MAX_ATTEMPTS) -> float | None:
+    """Return the seconds until the next attempt, which triple with each, or None if no attempt is left."""
+    return first_retry * float(3**task.attempts) if task.attempts + 1 < max_attempts else None
 
 
 def retry(database: sqlite3.Connection, id: str) -> bool:
