@@ -39,7 +39,7 @@ MOST_UNDER_WAY = 6
 
 WHERE_TO_DIE = {
     "vector segment": ("open", "*/vectors/*.segment"),
-    "vector manifest": ("os.rename", "*/vectors/manifest.new"),
+    "vector manifest": ("os.rename", "*/vectors/.new-*"),
     "vector sweep": ("os.remove", "*/vectors/*.segment"),
     "within a full-text commit": ("commit", "within"),
     "after a full-text commit": ("commit", "after"),

@@ -32,11 +32,16 @@ def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None
             Path(file.name).unlink(missing_ok=True)
             raise
     if is_durable:
-        descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        fsync_folder(target.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

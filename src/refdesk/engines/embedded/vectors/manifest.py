@@ -5,15 +5,15 @@ It is replaced atomically, so that readers always see a complete commit.
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import orjson
 
 from refdesk.engines.embedded.fulltext import IndexDamaged
+from refdesk.support.fs import fsync_folder, replace_file
 
 MANIFEST = "manifest"
 FORMAT = 1
@@ -31,15 +31,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Serialize the manifest, preceded by a checksum."""
-        body = orjson.dumps(
-            {
-                "format": FORMAT,
-                "model": self.model,
-                "dimensions": self.dimensions,
-                "mark": self.mark,
-                "segments": self.segments,
-            }
-        )
+        body = orjson.dumps({"format": FORMAT, **asdict(self)})
         return b"%08x\n%b\n" % (zlib.crc32(body), body)
 
 
@@ -58,19 +50,4 @@ def decode_manifest(data: bytes, path: Path) -> Manifest:
 def replace_manifest(folder: Path, manifest: Manifest) -> None:
     """Replace the manifest atomically and durably, including the segments it names."""
     fsync_folder(folder)
-    draft = folder / f"{MANIFEST}.new"
-    with draft.open("wb") as file:
-        file.write(manifest.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(folder / MANIFEST)
-    fsync_folder(folder)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_file(folder / MANIFEST, manifest.encode())

@@ -31,7 +31,7 @@ class SegmentView:
 
     @cached_property
     def alive(self) -> Flags:
-        """Mask of runs whose document wasn't deleted."""
+        """Mask of runs whose document wasn't deleted. Only a writer changes it, for its next commit."""
         alive = np.ones(len(self.segment.table.documents), np.bool_)
         alive[list(self.dead)] = False
         return alive
@@ -149,35 +149,26 @@ class Vectors:
 
 def open_state(folder: Path, known: Mapping[str, SegmentView]) -> IndexState:
     """Open the current state of a folder, reusing open segments."""
+    path = folder / MANIFEST
     for _ in range(MAX_OPEN_ATTEMPTS):
-        state = _read_manifest(folder)
         try:
-            views = tuple(
-                _open_view(folder, state.manifest, known, name, dead) for name, dead in state.manifest.segments.items()
-            )
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if not found.st_size:
+                    raise IndexDamaged(f"{path} is empty")
+                pin = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            return IndexState()
+        manifest = decode_manifest(pin[:], path)
+        views = []
+        try:
+            for name, dead in manifest.segments.items():
+                view = known.get(name)
+                if view is None or view.dead != dead:
+                    segment = view.segment if view else Segment(folder / name, manifest.dimensions)
+                    view = SegmentView(segment, dead)
+                views.append(view)
         except FileNotFoundError:
             continue
-        return IndexState(state.manifest, views, state.pin, state.identity)
+        return IndexState(manifest, tuple(views), pin, (found.st_dev, found.st_ino))
     raise IndexDamaged(f"a segment in the manifest of {folder} is missing")
-
-
-def _read_manifest(folder: Path) -> IndexState:
-    path = folder / MANIFEST
-    try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            if not found.st_size:
-                raise IndexDamaged(f"{path} is empty")
-            pin = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        return IndexState()
-    return IndexState(decode_manifest(pin[:], path), (), pin, (found.st_dev, found.st_ino))
-
-
-def _open_view(
-    folder: Path, manifest: Manifest, known: Mapping[str, SegmentView], name: str, dead: Sequence[int]
-) -> SegmentView:
-    view = known.get(name)
-    if view is None:
-        return SegmentView(Segment(folder / name, manifest.dimensions), dead)
-    return view if view.dead == dead else SegmentView(view.segment, dead)

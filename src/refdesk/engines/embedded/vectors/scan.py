@@ -108,16 +108,13 @@ class _Sweep:
 
     def select_within(self, threshold: int, limit: int) -> _CoarseMatches:
         """Select the rows within the threshold; if there are more than `limit`, the nearest of them."""
-        selected = _select_within(self.counts, threshold, limit)
-        return _CoarseMatches(self.segment, self.code, self._to_rows(selected), self.counts[selected])
-
-    def _to_rows(self, selected: Numbers) -> Numbers:
-        if not self.slices:
-            return selected
-        starts, stops = np.array([(cluster_slice.start, cluster_slice.stop) for cluster_slice in self.slices]).T
-        ends = (stops - starts).cumsum()
-        shifts: Numbers = (stops - ends)[ends.searchsorted(selected, side="right")]
-        return self.segment.clusters.rows.take(selected + shifts)
+        selected = rows = _select_within(self.counts, threshold, limit)
+        if self.slices:
+            starts, stops = np.array([(cluster_slice.start, cluster_slice.stop) for cluster_slice in self.slices]).T
+            ends = (stops - starts).cumsum()
+            shifts: Numbers = (stops - ends)[ends.searchsorted(selected, side="right")]
+            rows = self.segment.clusters.rows.take(selected + shifts)
+        return _CoarseMatches(self.segment, self.code, rows, self.counts[selected])
 
 
 def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
@@ -152,7 +149,11 @@ def _sweep(selection: RowSelection, query: Float32s) -> _Sweep:
         if excluded is not None:
             np.bitwise_or(counts, excluded, out=counts)
         return _Sweep(segment, code, counts)
-    slices = _split_slices(segment.clusters.select_nearest(query, scanned))
+    slices = [
+        slice(start, min(start + BLOCK_ROWS, nearest.stop))
+        for nearest in segment.clusters.select_nearest(query, scanned)
+        for start in range(nearest.start, nearest.stop, BLOCK_ROWS)
+    ]
     ends = [0, *accumulate(cluster_slice.stop - cluster_slice.start for cluster_slice in slices)]
     counts = np.empty(ends[-1], np.uint8)
     _count_differences(
@@ -162,14 +163,6 @@ def _sweep(selection: RowSelection, query: Float32s) -> _Sweep:
         rows = np.concatenate([segment.clusters.rows[cluster_slice] for cluster_slice in slices])
         np.bitwise_or(counts, excluded.take(rows), out=counts)
     return _Sweep(segment, code, counts, slices)
-
-
-def _split_slices(slices: Sequence[slice]) -> list[slice]:
-    return [
-        slice(cluster_slice.start + block.start, cluster_slice.start + block.stop)
-        for cluster_slice in slices
-        for block in split_blocks(cluster_slice.stop - cluster_slice.start, BLOCK_ROWS)
-    ]
 
 
 def _count_differences(prefixes: Words, code: Words, slices: Iterable[tuple[slice, Bytes]]) -> None:
@@ -182,18 +175,15 @@ def _count_differences(prefixes: Words, code: Words, slices: Iterable[tuple[slic
 
 
 def _filter_fine(found: Sequence[_CoarseMatches], wanted: int) -> list[tuple[Segment, Numbers]]:
-    counts = [_count_full_differences(part) for part in found]
+    counts: list[Counts] = []
+    for part in found:
+        differing = part.segment.suffixes.take(part.rows, axis=0) ^ part.code[COARSE_WORDS:]
+        counts.append(part.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16))
     threshold = _find_threshold(np.concatenate(counts), wanted)
     return [
         (part.segment, part.rows[_select_within(whole, threshold, MAX_OVERSHOOT * wanted)])
         for part, whole in zip(found, counts, strict=True)
     ]
-
-
-def _count_full_differences(found: _CoarseMatches) -> Counts:
-    differing = found.segment.suffixes.take(found.rows, axis=0) ^ found.code[COARSE_WORDS:]
-    counts: Counts = found.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16)
-    return counts
 
 
 def _find_threshold(counts: Counts, wanted: float) -> int:

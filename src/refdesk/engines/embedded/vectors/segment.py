@@ -112,8 +112,14 @@ class Segment:
 
     def __init__(self, path: Path, dimensions: int) -> None:
         self.name = path.name
-        data = _map_file(path)
-        layout, checksum = _read_header(path, data)
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < _HEADER.size:
+                raise IndexDamaged(f"{path} is truncated")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        magic, *shape, checksum = _HEADER.unpack_from(data)
+        if magic != MAGIC:
+            raise IndexDamaged(f"{path} isn't a vector segment")
+        layout = Layout(*shape)
         if layout.dimensions != dimensions or len(data) != layout.size:
             raise IndexDamaged(f"{path} doesn't have the size in its header")
         parts = {
@@ -279,17 +285,3 @@ def _write_vectors(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Fl
         file.seek(sections[name][0])
         file.write(values.tobytes())
     return Clusters.from_assignment(centres, assignment, prefixes)
-
-
-def _map_file(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size < _HEADER.size:
-            raise IndexDamaged(f"{path} is truncated")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _read_header(path: Path, data: mmap.mmap) -> tuple[Layout, int]:
-    magic, rows, runs, dimensions, checksum = _HEADER.unpack_from(data)
-    if magic != MAGIC:
-        raise IndexDamaged(f"{path} isn't a vector segment")
-    return Layout(rows, runs, dimensions), checksum

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import numpy as np
 
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Row, RowTable, quantize
+from refdesk.engines.embedded.vectors.arrays import Row, RowTable, quantize
 from refdesk.engines.embedded.vectors.manifest import MANIFEST, Manifest, replace_manifest
-from refdesk.engines.embedded.vectors.reader import open_state
+from refdesk.engines.embedded.vectors.reader import SegmentView, open_state
 from refdesk.engines.embedded.vectors.segment import Segment, SegmentSource, write_segment
 
 SMALL_ROWS = 4096
@@ -73,7 +73,7 @@ class VectorWriter:
         usable = (state.manifest.model, state.manifest.dimensions) == (model, dimensions)
         self._folder = folder
         self._manifest = state.manifest if usable else Manifest(model, dimensions)
-        self._segments = [_OpenSegment(view.segment, view.alive.copy()) for view in state.views] if usable else []
+        self._views = list(state.views) if usable else []
         self._rows: list[Row] = []
         if not usable:
             replace_manifest(folder, self._manifest)
@@ -94,85 +94,56 @@ class VectorWriter:
     def remove(self, document: int) -> None:
         """Remove all rows of a document. It may be added again."""
         self._rows = [row for row in self._rows if row.document != document]
-        for segment in self._segments:
-            segment.alive[segment.segment.table.documents == document] = False
+        for view in self._views:
+            view.alive[view.segment.table.documents == document] = False
 
     def clear(self) -> None:
         """Delete everything: the next commit only contains what is added from now on."""
         self._manifest = Manifest(self._manifest.model, self._manifest.dimensions)
-        self._segments, self._rows = [], []
+        self._views, self._rows = [], []
 
     def commit(self, mark: int) -> None:
         """Make all changes visible and durable, with the number of the last change they include.
 
         If it fails, nothing has changed and it can be retried.
         """
-        segments = self._merge()
-        dead = {segment.name: segment.dead for segment in segments}
+        views = self._merge()
+        dead = {view.segment.name: tuple(np.flatnonzero(~view.alive).tolist()) for view in views}
         manifest = Manifest(self._manifest.model, self._manifest.dimensions, mark, dead)
         replace_manifest(self._folder, manifest)
-        self._manifest, self._segments, self._rows = manifest, segments, []
+        self._manifest, self._views, self._rows = manifest, views, []
         self._delete_unused_files()
 
     def close(self) -> None:
         """Drop uncommitted changes."""
-        self._segments, self._rows = [], []
+        self._views, self._rows = [], []
 
-    def _merge(self) -> list[_OpenSegment]:
+    def _merge(self) -> list[SegmentView]:
         """Return the segments of the next commit. New rows become a segment of their own or are merged with others."""
+        current = [SegmentSource(view.segment.table, view.alive) for view in self._views]
         new = [_make_source(self._rows)] if self._rows else []
-        chosen = choose_merges([segment.size for segment in self._segments], sum(source.count for source in new))
-        sources = [self._segments[number].source for number in chosen] + new
-        kept = [segment for number, segment in enumerate(self._segments) if number not in chosen]
+        sizes = [SegmentSize(source.count, len(source.table.keys)) for source in current]
+        chosen = choose_merges(sizes, sum(source.count for source in new))
+        sources = [current[number] for number in chosen] + new
+        kept = [view for number, view in enumerate(self._views) if number not in chosen]
         if not any(source.count for source in sources):
             return kept
-        return [*kept, self._write(sources)]
-
-    def _write(self, sources: Sequence[SegmentSource]) -> _OpenSegment:
+        # The codes of a few new rows use the mean of the largest segment.
+        largest = max((view.segment for view in self._views), key=lambda segment: segment.count, default=None)
+        mean = largest.mean if largest else np.zeros(self._manifest.dimensions, np.float32)
         path = self._folder / f"{uuid4().hex}.segment"
         try:
-            write_segment(path, sources, self._choose_mean())
-            segment = Segment(path, self._manifest.dimensions)
+            write_segment(path, sources, mean)
+            return [*kept, SegmentView(Segment(path, self._manifest.dimensions), ())]
         except OSError:
             path.unlink(missing_ok=True)
             raise
-        return _OpenSegment(segment, np.ones(len(segment.table.documents), np.bool_))
-
-    def _choose_mean(self) -> Float32s:
-        """Return the mean for the codes of a few new rows: that of the largest segment."""
-        if not self._segments:
-            return np.zeros(self._manifest.dimensions, np.float32)
-        return max(self._segments, key=lambda each: each.segment.count).segment.mean
 
     def _delete_unused_files(self) -> None:
         """Delete files the manifest doesn't name: merged segments, and those of unfinished commits."""
         for path in self._folder.iterdir():
             if path.name != MANIFEST and path.name not in self._manifest.segments:
                 path.unlink()
-
-
-class _OpenSegment:
-    """Segment whose documents the writer can delete."""
-
-    def __init__(self, segment: Segment, alive: Flags) -> None:
-        self.segment = segment
-        self.alive = alive
-
-    @property
-    def name(self) -> str:
-        return self.segment.name
-
-    @property
-    def dead(self) -> tuple[int, ...]:
-        return tuple(np.flatnonzero(~self.alive).tolist())
-
-    @property
-    def source(self) -> SegmentSource:
-        return SegmentSource(self.segment.table, self.alive)
-
-    @property
-    def size(self) -> SegmentSize:
-        return SegmentSize(self.source.count, self.segment.count)
 
 
 def _make_source(rows: Sequence[Row]) -> SegmentSource:
