@@ -13,7 +13,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -35,6 +34,9 @@ Page = tuple[str, bytes]
 Entry = tuple[str, bytes | None]
 """Name in the archive, and content if it is a regular file of acceptable size."""
 
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+"""Errors of the libraries about a broken archive."""
+
 
 def read_archive(
     file: IO[bytes], folder: str, *, max_bytes: int = MAX_UNPACKED_BYTES, max_files: int = MAX_FILES
@@ -50,14 +52,22 @@ def read_archive(
         if head.startswith(b"PK")
         else _tar_entries(_open_decompressed(file, head, max_bytes))
     )
-    with _translate_errors():
+    try:
         for number, (name, data) in enumerate(entries):
-            _require_safe_name(name)
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
+                raise CannotConvert(
+                    f"The archive has a path that leads outside of it, {name[:100]!r}, so nothing was imported."
+                )
             if number >= max_files:
                 raise CannotConvert(f"The archive has more than {max_files:,} files, so nothing was imported.")
-            path = _strip_folder(PurePosixPath(name).parts, folder)
-            if path and data is not None:
-                yield path, data
+            below = _strip_folder(path.parts, folder)
+            if below and data is not None:
+                yield below, data
+    except _BROKEN as error:
+        raise CannotConvert(
+            f"The archive is incomplete or broken ({error}). Nothing was imported. Try again."
+        ) from error
 
 
 def _strip_folder(parts: tuple[str, ...], folder: str) -> str:
@@ -126,24 +136,5 @@ def _zip_entries(file: IO[bytes], max_bytes: int) -> Iterator[Entry]:
             yield entry.filename, archive.read(entry) if is_page else None
 
 
-def _require_safe_name(name: str) -> None:
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:
-        raise CannotConvert(
-            f"The archive has a path that leads outside of it, {name[:100]!r}, so nothing was imported."
-        )
-
-
 def _make_size_error() -> CannotConvert:
     return CannotConvert("The unpacked archive is too large for documentation, so nothing was imported.")
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    """Raise library errors about a broken archive as CannotConvert."""
-    try:
-        yield
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError) as error:
-        raise CannotConvert(
-            f"The archive is incomplete or broken ({error}). Nothing was imported. Try again."
-        ) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from refdesk.errors import CannotConvert
 from refdesk.ingest.recipes.archives import Page
+from refdesk.support.fs import replace_file
 
 PAGES_FOLDER = "pages"
 SOURCE_FILE = "source.json"
@@ -62,14 +63,28 @@ class PageStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         staged = Path(tempfile.mkdtemp(dir=self.folder, prefix=".new-"))
         try:
-            is_new_by_path = {path: self._stage(staged, path, data) for path, data in pages}
-            if not is_new_by_path:
+            paths = set()
+            for path, data in pages:
+                paths.add(path)
+                current, target = self.pages / path, staged / path
+                if current.is_file() and current.stat().st_size == len(data) and current.read_bytes() == data:
+                    target.unlink(missing_ok=True)  # an archive may have a page twice
+                else:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(data)
+            if not paths:
                 raise CannotConvert("The documentation has no pages, so nothing was imported.")
             source = check(staged)
-            self._swap(staged, is_new_by_path)
-            draft = self.folder / f".{SOURCE_FILE}"
-            draft.write_text(json.dumps(asdict(source), indent=2) + "\n", encoding="utf-8")
-            os.replace(draft, self.folder / SOURCE_FILE)
+            # Without the source file, an interrupted replacement counts as empty and is repeated.
+            (self.folder / SOURCE_FILE).unlink(missing_ok=True)
+            for path in {*self.list_paths()} - paths:
+                (self.pages / path).unlink()
+            for path in paths:
+                if (staged / path).is_file():
+                    (self.pages / path).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(staged / path, self.pages / path)
+            content = json.dumps(asdict(source), indent=2) + "\n"
+            replace_file(self.folder / SOURCE_FILE, content.encode(), is_durable=False)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -79,24 +94,3 @@ class PageStore:
             if (folder / path).is_file():
                 return (folder / path).read_bytes()
         return b""
-
-    def _stage(self, staged: Path, path: str, data: bytes) -> bool:
-        """Write a page to the staging folder unless it is unchanged. Returns whether it was written."""
-        current = self.pages / path
-        if current.is_file() and current.stat().st_size == len(data) and current.read_bytes() == data:
-            return False
-        target = staged / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-        return True
-
-    def _swap(self, staged: Path, is_new_by_path: dict[str, bool]) -> None:
-        # Without the source file, an interrupted replacement counts as empty and is repeated.
-        (self.folder / SOURCE_FILE).unlink(missing_ok=True)
-        for path in self.list_paths():
-            if path not in is_new_by_path:
-                (self.pages / path).unlink()
-        for path in (path for path, is_new in is_new_by_path.items() if is_new):
-            target = self.pages / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(staged / path, target)

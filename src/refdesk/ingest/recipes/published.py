@@ -6,13 +6,12 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import IO
 
 from anyio import to_thread
 
 from refdesk.config import ConvertConfig
-from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, Progress, open_fetcher
+from refdesk.documents.fetch import Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.scratch import in_thread
 from refdesk.documents.ssrf import parse_networks
 from refdesk.errors import CannotConvert, CannotFetch, CannotReach
@@ -30,23 +29,6 @@ MAX_LIST_BYTES = 5_000_000
 """Maximum size of a release list or checksum file."""
 
 _SHA256 = re.compile(r"\b[0-9a-fA-F]{64}\b")
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedArchive:
-    """Downloaded archive. `file` is None if the stored copy is still current."""
-
-    archive: Archive
-    source: PageSource
-    file: IO[bytes] | None
-
-    def read_pages(self, recipe: Recipe) -> Iterator[Page]:
-        """Yield the pages the recipe includes."""
-        if self.file is None:
-            return
-        for path, data in read_archive(self.file, self.archive.folder):
-            if recipe.is_page(path):
-                yield path, data
 
 
 @asynccontextmanager
@@ -90,23 +72,12 @@ async def find_newest_release(recipe: Recipe, version: str, fetcher: Fetcher) ->
 @asynccontextmanager
 async def open_published(
     recipe: Recipe, release: str, current: PageSource | None, fetcher: Fetcher, progress: Progress | None
-) -> AsyncIterator[PublishedArchive]:
-    """Download the archive of a release and verify its checksum, unless the stored copy is current."""
-    version = recipe.parse_version(release)
-    archive, url, fetched = await _fetch_first_available(recipe, version, release, current, fetcher, progress)
-    async with in_thread(lambda: fetched.file) as file:
-        if fetched.not_modified and current is not None:
-            yield PublishedArchive(archive, current, None)
-            return
-        await _verify_checksum(url, archive, file, fetcher)
-        yield PublishedArchive(archive, PageSource(url, release, fetched.etag, fetched.last_modified), file)
+) -> AsyncIterator[tuple[PageSource, Iterator[Page]] | None]:
+    """Download the first archive of a release that exists, and verify its checksum.
 
-
-async def _fetch_first_available(
-    recipe: Recipe, version: str, release: str, current: PageSource | None, fetcher: Fetcher, progress: Progress | None
-) -> tuple[Archive, str, Fetched]:
-    """Fetch the first of the recipe's archives that exists."""
-    first_error: CannotFetch | None = None
+    Yields its source and files, or None if the stored copy is current.
+    """
+    version, first_error = recipe.parse_version(release), None
     for archive in recipe.archives:
         url = archive.url.format(version=version, release=release)
         previous = current if current is not None and current.url == url else PageSource(url)
@@ -114,13 +85,20 @@ async def _fetch_first_available(
             fetched = await fetcher.fetch(
                 url, etag=previous.etag, last_modified=previous.last_modified, progress=progress
             )
+            break
         except CannotReach:
             raise
         except CannotFetch as failure:
             first_error = first_error or failure
-        else:
-            return archive, url, fetched
-    raise first_error or CannotFetch(f"{recipe.title} is not published as an archive.")
+    else:
+        raise first_error or CannotFetch(f"{recipe.title} is not published as an archive.")
+    async with in_thread(lambda: fetched.file) as file:
+        if fetched.not_modified and current is not None:
+            yield None
+            return
+        await _verify_checksum(url, archive, file, fetcher)
+        source = PageSource(url, release, fetched.etag, fetched.last_modified)
+        yield source, read_archive(file, archive.folder)
 
 
 async def _verify_checksum(url: str, archive: Archive, file: IO[bytes], fetcher: Fetcher) -> None:
