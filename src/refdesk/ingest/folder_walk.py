@@ -159,19 +159,15 @@ def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tu
     for entry in entries:
         if entry.name in IGNORE_FILES and entry.is_file(follow_symlinks=False):
             try:
-                lines += _read_lines(entry)
+                if entry.stat().st_size > MAX_IGNORE_FILE:
+                    raise OSError("it is too long")
+                # Names that aren't UTF-8 match the spelling of a directory listing.
+                with open(entry.path, encoding="utf-8-sig", errors="surrogateescape") as file:
+                    lines += file.read(MAX_IGNORE_FILE).split("\n")
             except OSError as error:
                 reason = f"Its rules were ignored: {error.strerror or error}."
                 problems.append(SkippedPath(_format_path([*names, entry.name]), reason))
     return parse_rules(lines, len(names)), problems
-
-
-def _read_lines(entry: os.DirEntry[str]) -> list[str]:
-    if entry.stat().st_size > MAX_IGNORE_FILE:
-        raise OSError("it is too long")
-    # Names that aren't UTF-8 match the spelling of a directory listing.
-    with open(entry.path, encoding="utf-8-sig", errors="surrogateescape") as file:
-        return file.read(MAX_IGNORE_FILE).split("\n")
 
 
 def _format_path(names: Sequence[str]) -> str:

@@ -71,25 +71,14 @@ async def changes(
         current = await take_snapshot()
         if current.digest in (None, reported.digest):
             continue
-        current = await _wait_until_stable(current, take_snapshot, settle_seconds, sleep)
+        for _ in range(MAX_SETTLE_ATTEMPTS):
+            await sleep(settle_seconds)
+            before, current = current, await take_snapshot()
+            if current.digest == before.digest:
+                break
         if current.digest not in (None, reported.digest):
             reported = current
             yield
-
-
-async def _wait_until_stable(
-    current: _Snapshot,
-    take_snapshot: Callable[[], Awaitable[_Snapshot]],
-    settle_seconds: float,
-    sleep: Callable[[float], Awaitable[None]],
-) -> _Snapshot:
-    """Return the first snapshot that equals the one before it."""
-    for _ in range(MAX_SETTLE_ATTEMPTS):
-        await sleep(settle_seconds)
-        before, current = current, await take_snapshot()
-        if current.digest == before.digest:
-            break
-    return current
 
 
 def _take_snapshot(folder: Path, ignore: Sequence[str], max_files: int, clock: Callable[[], float]) -> _Snapshot:

@@ -30,10 +30,6 @@ class IgnoreRule:
     is_negated: bool
     only_folders: bool
 
-    def matches(self, path: Names, *, is_folder: bool) -> bool:
-        """Whether the rule matches a path relative to the rule's folder."""
-        return (is_folder or not self.only_folders) and _match_names(self.names, path)
-
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
@@ -46,7 +42,7 @@ class IgnoreRules:
         """Whether a path is ignored, by the last matching rule; None if none matches."""
         below = path[self.depth :]
         for rule in reversed(self.rules):
-            if rule.matches(below, is_folder=is_folder):
+            if (is_folder or not rule.only_folders) and _match_names(rule.names, below):
                 return not rule.is_negated
         return None
 
@@ -72,11 +68,9 @@ def _parse_rule(line: str) -> IgnoreRule | None:
     if names[-1] == "**":
         # Matches everything below, not the folder itself.
         names.insert(-1, "*")
-    return IgnoreRule(tuple(map(_compile_name, names)), is_negated, only_folders)
-
-
-def _compile_name(glob: str) -> re.Pattern[str] | None:
-    return None if glob == "**" else re.compile(translate(_ESCAPED.sub(_translate_escape, glob)))
+    patterns = (None if name == "**" else translate(_ESCAPED.sub(_translate_escape, name)) for name in names)
+    compiled = tuple(None if pattern is None else re.compile(pattern) for pattern in patterns)
+    return IgnoreRule(compiled, is_negated, only_folders)
 
 
 def _translate_escape(found: re.Match[str]) -> str:

@@ -60,15 +60,9 @@ def _open_engine(
         )  # fmt: skip
     shared = find_manual_index_folder(config.data_path, config.embedding)
     return open_embedded(
-        find_engine_folder(config),
-        shared,
-        embedder,
-        conversions,
-        log=log,
-        metrics=metrics,
-        readers=readers,
-        closed=closed,
-    )
+        find_engine_folder(config), shared, embedder, conversions,
+        log=log, metrics=metrics, readers=readers, closed=closed,
+    )  # fmt: skip
 
 
 def find_engine_folder(config: Config) -> Path:

@@ -124,15 +124,11 @@ class Ingester:
         others = [source for source in sources if isinstance(source, JsonLinesFile | SingleDocument)]
         for name in dict.fromkeys(source.collection for source in others):
             outcome += await self._ingest(name, [source for source in others if source.collection == name])
-        return await self._wait_until_indexed(outcome, folders)
-
-    async def wait_until_indexed(self, outcome: IngestOutcome) -> IngestOutcome:
-        """Wait for the documents of an outcome produced elsewhere."""
-        return await self._wait_until_indexed(outcome, [])
+        return await self.wait_until_indexed(outcome, folders)
 
     async def sync_folder(self, folder: Folder) -> IngestOutcome:
         """Sync the collection with its folder again."""
-        return await self._wait_until_indexed(await self._sync(folder), [folder])
+        return await self.wait_until_indexed(await self._sync(folder), [folder])
 
     async def _sync(self, folder: Folder) -> IngestOutcome:
         collection = await self.engine.create_collection(self.tenant, folder.collection, version=self.defaults.version)
@@ -183,23 +179,22 @@ class Ingester:
                     return IngestOutcome(failed=(SourceFailure(_describe_origin(documents[0]), failure.detail),))
                 return sum([await self._submit([document], known) for document in documents], IngestOutcome())
 
-    async def _wait_until_indexed(self, outcome: IngestOutcome, folders: Sequence[Folder]) -> IngestOutcome:
+    async def wait_until_indexed(self, outcome: IngestOutcome, folders: Sequence[Folder] = ()) -> IngestOutcome:
         """Return the final outcome once no document is pending any more; raise EngineError if the engine has failed."""
         if not self.wait:
             return outcome
-        remaining = [id for folder in folders if outcome.unchanged for id in await self._list_unfinished(folder)]
-        ids = list(dict.fromkeys((*outcome.new, *outcome.changed, *remaining)))
+        ids = [*outcome.new, *outcome.changed]
+        for folder in folders if outcome.unchanged else ():
+            # Documents that an earlier command queued may still be pending.
+            collection = await self.engine.create_collection(self.tenant, folder.collection)
+            listing = Listing(collection.id, IN_PROGRESS, limit=NO_LIMIT)
+            ids += [status.id for status in (await self.engine.documents(self.tenant, listing))[0]]
+        ids = list(dict.fromkeys(ids))
         statuses: Sequence[DocumentStatus] = ()
         async for statuses in follow_documents(self.engine, self.tenant, ids, seconds=REPORT_SECONDS):
             self.report(statuses)
             await self.engine.check()
         return outcome.with_statuses(statuses)
-
-    async def _list_unfinished(self, folder: Folder) -> list[str]:
-        """List documents that an earlier command queued and that are still pending."""
-        collection = await self.engine.create_collection(self.tenant, folder.collection)
-        listing = Listing(collection.id, IN_PROGRESS, limit=NO_LIMIT)
-        return [status.id for status in (await self.engine.documents(self.tenant, listing))[0]]
 
 
 def _classify(statuses: Iterable[DocumentStatus], known: Set[str]) -> IngestOutcome:
