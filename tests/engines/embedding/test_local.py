@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -14,7 +15,7 @@ import pytest
 from refdesk.config.models import EmbeddingConfig
 from refdesk.documents.sandbox import SandboxLimits, open_sandbox
 from refdesk.engines.embedded.embedding import Vectors, open_embedder
-from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, SandboxBatchEmbedder
+from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, embed_in_sandbox
 from refdesk.engines.embedded.embedding.onnx import OnnxModel, read_builtin_model, read_model_folder
 from refdesk.errors import EngineError
 from tests.engines.embedding.test_onnx import TINY
@@ -47,7 +48,7 @@ async def test_odd_passages_are_embedded_too() -> None:
 async def test_a_worker_that_dies_is_told_and_another_takes_its_place() -> None:
     before = children()
     async with open_sandbox(SandboxLimits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
-        embed_batch = SandboxBatchEmbedder(sandbox, 384)
+        embed_batch = partial(embed_in_sandbox, sandbox, 384)
         await embed_batch(["text"])
         (worker,) = map(int, children() - before)
         os.kill(worker, signal.SIGSTOP)  # so that it cannot be done before it is killed

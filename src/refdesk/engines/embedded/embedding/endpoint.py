@@ -120,7 +120,7 @@ class EndpointEmbedder:
 
     async def _embed(self, texts: Sequence[str], seconds: float, max_pause: float) -> Vectors:
         """Return the vectors, or raise EngineError for any failure, so that search can fall back."""
-        request = partial(self._request_with_metrics, texts, seconds)
+        request = partial(self._request, texts, seconds)
         try:
             vectors = await self.dependency.run(request, retries=RETRIES, patience=max_pause)
         except TimeoutError as error:
@@ -134,10 +134,6 @@ class EndpointEmbedder:
         self.dimensions = vectors.shape[1]
         return vectors
 
-    async def _request_with_metrics(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
-        with self.dependency.asking("embed"):
-            return await self._request(texts, seconds)
-
     async def _request(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
         """Return vectors, or the error if the service rejects the request.
 
@@ -145,37 +141,31 @@ class EndpointEmbedder:
         timeout isn't retried: the caller has waited long enough.
         """
         body = orjson.dumps({"model": self._model, "input": list(texts), "encoding_format": "float"})
-        try:
-            with anyio.fail_after(seconds):
-                headers = {**self._headers, **outgoing_headers()}
-                async with self._session.post(
-                    self._url, data=wrap_body(body), headers=headers, allow_redirects=False
-                ) as response:
-                    content = await read_body(response, MAX_RESPONSE_BYTES, _make_too_long_error)
-        except aiohttp.ServerTimeoutError as error:
-            raise TimeoutError from error
-        except aiohttp.ClientError as error:
-            raise EngineError(f"The embedding service is unreachable ({type(error).__name__})") from error
-        if response.status == 200:
-            return _parse_vectors(content, len(texts))
-        if response.status == 429:
-            raise RateLimited("The embedding service's rate limit is reached", retry_after=_parse_retry_after(response))
-        if response.status in TRANSIENT_STATUSES:
-            raise _make_refusal(response, content)
-        return _make_refusal(response, content)
-
-
-def _make_refusal(response: aiohttp.ClientResponse, content: bytes) -> EngineError:
-    if response.status in (401, 403):
-        return EngineError("The embedding service rejected the key; check embedding.api_key")
-    suffix = f": {message}" if (message := _parse_message(content)) else ""
-    return EngineError(
-        f"The embedding service answered {response.status}{suffix}", retry_after=_parse_retry_after(response)
-    )
-
-
-def _parse_retry_after(response: aiohttp.ClientResponse) -> float | None:
-    return parse_retry_after(response.headers.get("retry-after"))
+        headers = {**self._headers, **outgoing_headers()}
+        too_long = partial(_make_protocol_error, f"more than {MAX_RESPONSE_BYTES // 1_000_000} MB")
+        with self.dependency.asking("embed"):
+            try:
+                with anyio.fail_after(seconds):
+                    async with self._session.post(
+                        self._url, data=wrap_body(body), headers=headers, allow_redirects=False
+                    ) as response:
+                        content = await read_body(response, MAX_RESPONSE_BYTES, too_long)
+            except aiohttp.ServerTimeoutError as error:
+                raise TimeoutError from error
+            except aiohttp.ClientError as error:
+                raise EngineError(f"The embedding service is unreachable ({type(error).__name__})") from error
+            if response.status == 200:
+                return _parse_vectors(content, len(texts))
+            retry_after = parse_retry_after(response.headers.get("retry-after"))
+            if response.status == 429:
+                raise RateLimited("The embedding service's rate limit is reached", retry_after=retry_after)
+            if response.status in (401, 403):
+                return EngineError("The embedding service rejected the key; check embedding.api_key")
+            suffix = f": {message}" if (message := _parse_message(content)) else ""
+            refusal = EngineError(f"The embedding service answered {response.status}{suffix}", retry_after=retry_after)
+            if response.status in TRANSIENT_STATUSES:
+                raise refusal
+            return refusal
 
 
 def _parse_message(content: bytes) -> str:
@@ -190,10 +180,24 @@ def _parse_message(content: bytes) -> str:
 
 
 def _parse_vectors(body: bytes, count: int) -> Vectors:
-    """Return the normalized vectors in the order of the texts."""
+    """Return the normalized vectors in the order of the texts. Services that omit the index answer in order."""
     import numpy as np
 
-    rows = _parse_rows(body)
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _make_protocol_error("a body that isn't JSON") from error
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("data"), list):
+        raise _make_protocol_error("no list of vectors")
+    rows: dict[int, list[Any]] = {}
+    for place, item in enumerate(parsed["data"]):
+        match item:
+            case {"index": int() as index, "embedding": [*numbers]}:
+                rows[index] = numbers
+            case {"embedding": [*numbers]}:
+                rows[place] = numbers
+            case _:
+                raise _make_protocol_error("an item that isn't a vector")
     if sorted(rows) != list(range(count)):
         raise _make_protocol_error(f"{len(rows)} vectors for {count} texts")
     try:
@@ -206,31 +210,6 @@ def _parse_vectors(body: bytes, count: int) -> Vectors:
         raise _make_protocol_error("vectors that are empty, zero or not finite")
     normal: Vectors = (vectors / lengths).astype(np.float32)
     return normal
-
-
-def _parse_rows(body: bytes) -> dict[int, Any]:
-    """Return the vectors by index. Services that omit the index answer in order."""
-    try:
-        parsed = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise _make_protocol_error("a body that isn't JSON") from error
-    match parsed:
-        case {"data": [*data]}:
-            return dict(_parse_row(place, item) for place, item in enumerate(data))
-    raise _make_protocol_error("no list of vectors")
-
-
-def _parse_row(place: int, item: Any) -> tuple[int, Any]:
-    match item:
-        case {"index": int() as index, "embedding": [*numbers]}:
-            return index, numbers
-        case {"embedding": [*numbers]}:
-            return place, numbers
-    raise _make_protocol_error("an item that isn't a vector")
-
-
-def _make_too_long_error() -> EngineError:
-    return _make_protocol_error(f"more than {MAX_RESPONSE_BYTES // 1_000_000} MB")
 
 
 def _make_protocol_error(what: str) -> EngineError:

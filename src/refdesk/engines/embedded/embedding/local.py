@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import IO
 
 import anyio
@@ -88,7 +89,7 @@ async def open_in_processes(folder: ModelFolder, workers: int) -> AsyncIterator[
     model = OnnxModel(folder)
     limits = SandboxLimits(workers=workers, jobs_per_worker=JOBS_PER_WORKER)
     async with open_sandbox(limits, jobs=JOBS) as sandbox:
-        yield LocalEmbedder(model, SandboxBatchEmbedder(sandbox, model.dimensions), workers)
+        yield LocalEmbedder(model, partial(embed_in_sandbox, sandbox, model.dimensions), workers)
 
 
 @asynccontextmanager
@@ -104,27 +105,21 @@ async def open_in_threads(folder: ModelFolder, workers: int) -> AsyncIterator[Lo
     yield LocalEmbedder(model, embed_batch, workers)
 
 
-class SandboxBatchEmbedder:
-    """Embeds a batch in a sandbox worker."""
+async def embed_in_sandbox(sandbox: Sandbox, dimensions: int, texts: Sequence[str]) -> Vectors:
+    """Embed a batch in a sandbox worker."""
 
-    def __init__(self, sandbox: Sandbox, dimensions: int) -> None:
-        self._sandbox = sandbox
-        self._dimensions = dimensions
+    def write_texts() -> None:
+        source.write(orjson.dumps([text.encode("utf-8", "replace").decode() for text in texts]))
+        source.flush()
 
-    async def __call__(self, texts: Sequence[str]) -> Vectors:
-        async with scratch_file() as source, scratch_file() as output:
-            await to_thread.run_sync(_write_texts, source, texts)
-            try:
-                await self._sandbox.run({}, source=source.fileno(), output=output.fileno(), seconds=BATCH_SECONDS)
-            except CannotConvert as error:
-                # The sandbox's message is about files to convert.
-                raise EngineError("An embedding worker failed; see the log", retry_after=1) from error
-            return await to_thread.run_sync(_read_vectors, output, len(texts), self._dimensions)
-
-
-def _write_texts(source: IO[bytes], texts: Sequence[str]) -> None:
-    source.write(orjson.dumps([text.encode("utf-8", "replace").decode() for text in texts]))
-    source.flush()
+    async with scratch_file() as source, scratch_file() as output:
+        await to_thread.run_sync(write_texts)
+        try:
+            await sandbox.run({}, source=source.fileno(), output=output.fileno(), seconds=BATCH_SECONDS)
+        except CannotConvert as error:
+            # The sandbox's message is about files to convert.
+            raise EngineError("An embedding worker failed; see the log", retry_after=1) from error
+        return await to_thread.run_sync(_read_vectors, output, len(texts), dimensions)
 
 
 def _read_vectors(output: IO[bytes], count: int, dimensions: int) -> Vectors:

@@ -62,9 +62,11 @@ def read_model_folder(path: Path) -> ModelFolder:
     configs = [_read_json(path / name) for name in LENGTH_FILES]
     if any(config.get("do_lower_case") is False for config in configs):
         raise EngineError(f"embedding.model_path: {path} has a cased model; only uncased models are supported")
+    lengths = [config[key] for config in configs for key in LENGTH_KEYS if isinstance(config.get(key), int)]
+    max_tokens = min([length for length in lengths if length > 2], default=DEFAULT_MAX_TOKENS)
     with model.open("rb") as opened:
         revision = hashlib.file_digest(opened, "sha256").hexdigest()[:12]
-    return ModelFolder(path, vocabulary, f"{path.name}@{revision}", _find_max_tokens(configs))
+    return ModelFolder(path, vocabulary, f"{path.name}@{revision}", max_tokens)
 
 
 def read_builtin_model() -> ModelFolder:
@@ -82,11 +84,6 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise EngineError(f"embedding.model_path: {path} is not JSON: {error}") from error
     return config if isinstance(config, dict) else {}
-
-
-def _find_max_tokens(configs: Sequence[dict[str, Any]]) -> int:
-    lengths = [config[key] for config in configs for key in LENGTH_KEYS if isinstance(config.get(key), int)]
-    return min([length for length in lengths if length > 2], default=DEFAULT_MAX_TOKENS)
 
 
 class OnnxModel:
