@@ -109,34 +109,24 @@ class _Compilation:
     def _compile_entry(self, name: str, value: Any, path: str, depth: int) -> Condition:
         path = f"{path}.{shorten(name)}"
         if name in _JUNCTIONS:
-            return self._compile_junction(name, value, path, depth)
+            if not isinstance(value, list) or not value:
+                return self._add_problem(path, "must be a list of at least one object")
+            if len(value) > MAX_CONDITIONS:
+                return self._add_problem(path, f"must have at most {MAX_CONDITIONS} conditions")
+            parts = [self.compile_object(each, f"{path}.{number}", depth + 1) for number, each in enumerate(value)]
+            return _join(_JUNCTIONS[name], parts)
         if name in _OPERATORS:
             return self._add_problem(path, f'must stand below a field, as in {{"author": {{"{name}": …}}}}')
         if name.startswith("$"):
             return self._add_problem(path, _describe_unknown(name, _JUNCTIONS))
-        return self._compile_field(name, value, path)
-
-    def _compile_junction(self, name: str, value: Any, path: str, depth: int) -> Condition:
-        if not isinstance(value, list) or not value:
-            return self._add_problem(path, "must be a list of at least one object")
-        if len(value) > MAX_CONDITIONS:
-            return self._add_problem(path, f"must have at most {MAX_CONDITIONS} conditions")
-        return _join(
-            _JUNCTIONS[name],
-            [self.compile_object(each, f"{path}.{number}", depth + 1) for number, each in enumerate(value)],
-        )
-
-    def _compile_field(self, name: str, value: Any, path: str) -> Condition:
         if not isinstance(value, Mapping):
             return self._compile_operation(name, "$eq", value, path)
         if not value:
             return self._add_problem(path, f"must have an operator: {', '.join(_OPERATORS)}")
+        operations = {str(key): each for key, each in value.items()}
         return _join(
             "AND",
-            [
-                self._compile_operation(name, str(key), each, f"{path}.{shorten(str(key))}")
-                for key, each in value.items()
-            ],
+            [self._compile_operation(name, key, each, f"{path}.{shorten(key)}") for key, each in operations.items()],
         )
 
     def _compile_operation(self, name: str, operator: str, value: Any, path: str) -> Condition:
@@ -170,16 +160,14 @@ class _Field:
 
     def is_any(self, values: Iterable[Value]) -> Condition:
         """Return a condition that the value is one of these."""
-        return _join(
-            "OR", [self._is_kind_in(kind, values_of_kind) for kind, values_of_kind in self.group_by_kind(values)]
-        )
-
-    def _is_kind_in(self, kind: str, values_of_kind: list[Parameter]) -> Condition:
-        if kind == "boolean":
-            return _format_sql("{} IN {}", self.type, _make_placeholders(values_of_kind))
-        return _join(
-            "AND", [self.is_kind(kind), _format_sql("{} IN {}", self.value, self._placeholders(values_of_kind))]
-        )
+        conditions = []
+        for kind, values_of_kind in self.group_by_kind(values):
+            if kind == "boolean":
+                conditions.append(_format_sql("{} IN {}", self.type, self._placeholders(values_of_kind)))
+            else:
+                is_in = _format_sql("{} IN {}", self.value, self._placeholders(values_of_kind))
+                conditions.append(_join("AND", [self.is_kind(kind), is_in]))
+        return _join("OR", conditions)
 
     def is_kind(self, kind: str) -> Condition:
         """Return a condition that the value is comparable with a value of this kind."""
@@ -192,7 +180,7 @@ class _Field:
         ((kind, (other,)),) = self.group_by_kind([value])
         if kind == "boolean":
             raise _Invalid("must be a text or a number")
-        comparison = _format_sql(f"{{}} {operator} {{}}", self.value, self._placeholder(other))
+        comparison = _format_sql(f"{{}} {operator} {{}}", self.value, self._placeholders([other]))
         return _join("AND", [self.is_kind(kind), comparison])
 
     def count_matching_elements(self, kind: str, values_of_kind: list[Parameter]) -> Condition:
@@ -204,25 +192,18 @@ class _Field:
 
     def group_by_kind(self, values: Iterable[Value]) -> list[tuple[str, list[Parameter]]]:
         """Group values into texts, numbers, and booleans by SQLite's names for them."""
+        wanted = "number" if self.kind == "number" else "text"
         kinds: dict[str, dict[Parameter, None]] = {}
         for value in values:
             kind, parameter = _classify_value(value)
-            self._require_kind(kind, value)
+            if self.kind and kind != wanted:
+                raise _Invalid(f"must be a {wanted}, as the field is, not {value!r}")
             kinds.setdefault(kind, {})[_to_utc(value) if self.kind == "time" else parameter] = None
         return [(kind, list(values_of_kind)) for kind, values_of_kind in kinds.items()]
 
-    def _require_kind(self, kind: str, value: Value) -> None:
-        wanted = "number" if self.kind == "number" else "text"
-        if self.kind and kind != wanted:
-            raise _Invalid(f"must be a {wanted}, as the field is, not {value!r}")
-
-    def _placeholder(self, value: Parameter) -> Condition:
-        return Condition(_TIME_SQL.format("?") if self.kind == "time" else "?", [value])
-
     def _placeholders(self, values: list[Parameter]) -> Condition:
-        if self.kind == "time":
-            return Condition(f"({', '.join([_TIME_SQL.format('?')] * len(values))})", values)
-        return _make_placeholders(values)
+        placeholder = _TIME_SQL.format("?") if self.kind == "time" else "?"
+        return Condition(f"({', '.join([placeholder] * len(values))})", values)
 
 
 def _resolve_field(name: str) -> _Field:
@@ -302,22 +283,14 @@ def _compare(operator: str) -> Callable[[_Field, Any], Condition]:
 def _overlap(field: _Field, value: Any) -> Condition:
     """Match if any of the values is among the elements. A scalar counts as an array of one."""
     kinds = field.group_by_kind(_require_list(value))
-    return _join(
-        "OR",
-        [_format_sql("{} > 0", field.count_matching_elements(kind, values_of_kind)) for kind, values_of_kind in kinds],
-    )
+    return _join("OR", [_format_sql("{} > 0", field.count_matching_elements(kind, values)) for kind, values in kinds])
 
 
 def _contains(field: _Field, value: Any) -> Condition:
     """Match if all of the values are among the elements."""
     kinds = field.group_by_kind(_require_list(value))
-    return _join(
-        "AND",
-        [
-            _format_sql(f"{{}} = {len(values_of_kind)}", field.count_matching_elements(kind, values_of_kind))
-            for kind, values_of_kind in kinds
-        ],
-    )
+    counts = [(len(values), field.count_matching_elements(kind, values)) for kind, values in kinds]
+    return _join("AND", [_format_sql(f"{{}} = {wanted}", found) for wanted, found in counts])
 
 
 def _like(*, any_case: bool) -> Callable[[_Field, Any], Condition]:
@@ -385,10 +358,6 @@ def _format_sql(template: str, *parts: Condition) -> Condition:
     return Condition(
         template.format(*(part.sql for part in parts)), [value for part in parts for value in part.parameters]
     )
-
-
-def _make_placeholders(values: list[Parameter]) -> Condition:
-    return Condition(f"({', '.join('?' * len(values))})", values)
 
 
 def _require_list(value: Any) -> list[Any]:
