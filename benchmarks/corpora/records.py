@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -88,7 +88,7 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
         for number, group in groupby(enumerate(documents), lambda pair: pair[0] // AT_ONCE):
             _keep(database, [document for _, document in group])
             print(f"  {(number + 1) * AT_ONCE} documents", file=sys.stderr)
-        with Indexes(tenant_folder(data), embedder) as indexes:
+        with closing(Indexes(tenant_folder(data), embedder)) as indexes:
             indexes.follow(database)
             while (batch := embedding_queue.next_batch(database, time.time())) is not None:
                 embedding_queue.store_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
@@ -144,7 +144,7 @@ def _indexed(data: Path, embedder: Embedder) -> Built:
 def _follow(folder: Path, database: sqlite3.Connection, embedder: Embedder | None, name: str) -> IndexBuilt:
     """Let the indexes follow the record; without an embedder, only the full-text index does."""
     cpu, wall = time.process_time(), time.perf_counter()
-    with Indexes(folder, embedder) as indexes:
+    with closing(Indexes(folder, embedder)) as indexes:
         indexes.follow(database)
     took = time.process_time() - cpu, time.perf_counter() - wall
     return IndexBuilt(*took, bytes=size_of(folder / name))

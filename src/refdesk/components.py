@@ -33,7 +33,6 @@ from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import list_server_files, load_servers
 from refdesk.downstream.files.switching import OwnServers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
-from refdesk.engines.background import in_background
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
@@ -49,6 +48,7 @@ from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
 from refdesk.resilience.redis_connection import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisRateLimiter
+from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import anyio
 import pytest
@@ -48,6 +48,7 @@ MEGABYTE = 1024 * 1024
 IS_ROOT = os.geteuid() == 0
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +140,8 @@ class CountingStore(TenantStore):
         super().__init__(folder, ACME, CapacityLimiter(4), SearchThreads(1))
         self.found: Counter[str] = Counter()
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
-        result = await super().run(work, limiter)
+    async def run_with(self, limiter: CapacityLimiter, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
+        result = await super().run_with(limiter, work, *args)
         if isinstance(result, list):
             self.found.update(task.id for task in result if isinstance(task, IngestTask))
         return result

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any
+
+from anyio import CancelScope
 
 
 class TaskSet:
@@ -45,3 +48,21 @@ async def wait_all(tasks: Collection[asyncio.Task[Any]]) -> None:
     except asyncio.CancelledError:
         await cancel_all(tasks)
         raise
+
+
+@asynccontextmanager
+async def in_background(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run each coroutine as a task while the block runs, and cancel them when it ends.
+
+    A task group isn't used because it would wrap the block's exceptions in an exception group.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        with CancelScope(shield=True):
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task

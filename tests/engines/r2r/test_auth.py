@@ -97,7 +97,7 @@ async def test_whether_the_other_sides_clock_is_right_does_not_matter() -> None:
 
 async def test_a_hundred_callers_make_one_login_and_later_one_refresh() -> None:
     issuer, clock = FakeIssuer(), Clock()
-    tokens = TokenManager(issuer, now=clock)
+    tokens = TokenManager(issuer.login, issuer.refresh, now=clock)
     assert len(set(await asyncio.gather(*(tokens.get_token() for _ in range(100))))) == 1
     assert (issuer.logins, issuer.refreshes) == (1, 0)
     clock.now += 3301
@@ -107,7 +107,7 @@ async def test_a_hundred_callers_make_one_login_and_later_one_refresh() -> None:
 
 async def test_a_hundred_callers_whose_token_is_refused_make_one_refresh() -> None:
     issuer = FakeIssuer()
-    tokens = TokenManager(issuer, now=Clock())
+    tokens = TokenManager(issuer.login, issuer.refresh, now=Clock())
     token = await tokens.get_token()
     tokens.mark_accepted(token)
 
@@ -121,7 +121,7 @@ async def test_a_hundred_callers_whose_token_is_refused_make_one_refresh() -> No
 
 async def test_a_refresh_token_that_is_spent_is_followed_by_one_login_and_never_tried_again() -> None:
     issuer, clock = FakeIssuer(), Clock()
-    tokens = TokenManager(issuer, now=clock)
+    tokens = TokenManager(issuer.login, issuer.refresh, now=clock)
     tokens.mark_accepted(await tokens.get_token())
     issuer.spendable.clear()
     issuer.is_password_right = False
@@ -137,7 +137,7 @@ async def test_a_refresh_token_that_is_spent_is_followed_by_one_login_and_never_
 
 async def test_a_refresh_token_that_has_expired_is_not_even_tried() -> None:
     issuer, clock = FakeIssuer(), Clock()
-    tokens = TokenManager(issuer, now=clock)
+    tokens = TokenManager(issuer.login, issuer.refresh, now=clock)
     await tokens.get_token()
     clock.now += 8 * 86_400
     await tokens.get_token()
@@ -146,7 +146,7 @@ async def test_a_refresh_token_that_has_expired_is_not_even_tried() -> None:
 
 async def test_while_r2r_is_down_it_is_asked_once_per_pause_and_the_old_token_serves_as_long_as_it_lives() -> None:
     issuer, clock = FakeIssuer(), Clock()
-    tokens = TokenManager(issuer, now=clock)
+    tokens = TokenManager(issuer.login, issuer.refresh, now=clock)
     token = await tokens.get_token()
     issuer.is_down = True
     clock.now += 3301
@@ -166,7 +166,7 @@ async def test_while_r2r_is_down_it_is_asked_once_per_pause_and_the_old_token_se
 async def test_a_wrong_password_is_told_to_all_and_tried_seldom() -> None:
     issuer, clock = FakeIssuer(), Clock()
     issuer.is_password_right = False
-    tokens = TokenManager(issuer, now=clock)
+    tokens = TokenManager(issuer.login, issuer.refresh, now=clock)
     for _ in range(600):
         with pytest.raises(R2RMisconfigured) as error:
             await tokens.get_token()
@@ -177,7 +177,7 @@ async def test_a_wrong_password_is_told_to_all_and_tried_seldom() -> None:
 
 async def test_a_server_that_refuses_its_own_fresh_tokens_is_not_asked_for_ever() -> None:
     issuer, clock = FakeIssuer(), Clock()
-    tokens = TokenManager(issuer, now=clock)
+    tokens = TokenManager(issuer.login, issuer.refresh, now=clock)
     for _ in range(100):
         with suppress(R2RMisconfigured):
             tokens.mark_rejected(await tokens.get_token())
@@ -189,7 +189,7 @@ async def test_a_server_that_refuses_its_own_fresh_tokens_is_not_asked_for_ever(
 
 async def test_the_refusal_of_an_older_token_says_nothing_about_the_newer() -> None:
     issuer = FakeIssuer()
-    tokens = TokenManager(issuer, now=Clock())
+    tokens = TokenManager(issuer.login, issuer.refresh, now=Clock())
     old = await tokens.get_token()
     tokens.mark_rejected(old)
     new = await tokens.get_token()
@@ -200,7 +200,7 @@ async def test_the_refusal_of_an_older_token_says_nothing_about_the_newer() -> N
 async def test_a_caller_who_leaves_does_not_take_the_token_from_the_others() -> None:
     issuer = FakeIssuer()
     issuer.gate = asyncio.Event()
-    tokens = TokenManager(issuer, now=Clock())
+    tokens = TokenManager(issuer.login, issuer.refresh, now=Clock())
     first, second = (asyncio.create_task(tokens.get_token()) for _ in range(2))
     await anyio.wait_all_tasks_blocked()
     first.cancel()
@@ -225,7 +225,7 @@ class TokenMachine(RuleBasedStateMachine):
     def begin(self, lifetime: float) -> None:
         self.clock = Clock()
         self.issuer = FakeIssuer(lifetime)
-        self.tokens = TokenManager(self.issuer, now=self.clock)
+        self.tokens = TokenManager(self.issuer.login, self.issuer.refresh, now=self.clock)
         self.current: str | None = None
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 50.0, 400.0, 4000.0, 1e6]))

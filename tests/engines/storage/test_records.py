@@ -16,7 +16,7 @@ from refdesk.engines.base import NewDocument, TextSource
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.r2r.local_db import LocalDb
+from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import DATABASE, TenantDatabase
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import zlib
-from itertools import starmap
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from refdesk.documents.export.markdown import to_markdown
-from refdesk.documents.model import Chunk
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument
-from refdesk.engines.base import Document, DocumentInfo, Passage
-from refdesk.engines.embedded.embedding_queue import hash_text, read_model
+from refdesk.engines.base import Document, Passage
+from refdesk.engines.embedded.embedding_queue import EMBEDDED_COUNT, hash_text, read_model
 from refdesk.engines.storage.queue import IngestTask, SourceContent
-from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info, dump_json, now, transaction
+from refdesk.engines.storage.rows import (
+    INFO_COLUMNS,
+    build_document_info,
+    dump_json,
+    now,
+    parse_chunk_number,
+    transaction,
+)
 from refdesk.engines.storage.source_rows import decode_path
 
 COMPRESSION = 1
@@ -49,22 +52,13 @@ def store_document(
         database.executemany(
             "INSERT INTO chunks (document, ordinal, section, path, anchors, page, text, hash) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (_make_chunk_row(task.key, ordinal, chunk, title, model) for ordinal, chunk in enumerate(chunks, 1)),
-        )
-        database.execute(
-            "UPDATE documents SET embedded = (SELECT count(*) FROM chunks JOIN embeddings USING (hash) "
-            "WHERE document = documents.key) WHERE key = ?",
-            (task.key,),
-        )
+            [(task.key, ordinal, chunk.section, dump_json(chunk.path), dump_json(chunk.anchors), chunk.first_page,
+              chunk.text, hash_text(model, title, chunk.path, chunk.text)) for ordinal, chunk in enumerate(chunks, 1)],
+        )  # fmt: skip
+        database.execute(f"UPDATE documents SET embedded = {EMBEDDED_COUNT} WHERE key = ?", (task.key,))
         database.execute("INSERT OR REPLACE INTO contents VALUES (?, ?)", (task.key, body))
         database.execute("INSERT OR REPLACE INTO changes (document, kind) VALUES (?, 'text')", (task.key,))
         database.execute("UPDATE collections SET updated_at = ? WHERE key = ?", (now(), *updated))
-
-
-def _make_chunk_row(document: int, ordinal: int, chunk: Chunk, title: str, model: str) -> tuple[Any, ...]:
-    hash = hash_text(model, title, chunk.path, chunk.text)
-    return (document, ordinal, chunk.section, dump_json(chunk.path), dump_json(chunk.anchors), chunk.first_page,
-            chunk.text, hash)  # fmt: skip
 
 
 def compress(packed: bytes) -> bytes:
@@ -110,9 +104,6 @@ def _read_version(body: bytes) -> int:
     return int.from_bytes(zlib.decompressobj().decompress(body, 64)[60:64], "big")
 
 
-_CHUNK = re.compile(r"c(\d{1,9})")
-
-
 def load_document(database: sqlite3.Connection, id: str) -> Document | None:
     """Return a document with its text."""
     rows = database.execute(
@@ -126,16 +117,6 @@ def load_document(database: sqlite3.Connection, id: str) -> Document | None:
     return None
 
 
-def load_info(database: sqlite3.Connection, id: str) -> DocumentInfo | None:
-    """Return the metadata of an indexed document."""
-    rows = database.execute(
-        f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
-        "WHERE d.id = ? AND d.indexed_at IS NOT NULL",
-        (id,),
-    )
-    return next(starmap(build_document_info, rows), None)
-
-
 def open_packed_document(database: sqlite3.Connection, id: str) -> PackedDocument | None:
     """Open a document to be read in parts."""
     row = database.execute(
@@ -146,11 +127,9 @@ def open_packed_document(database: sqlite3.Connection, id: str) -> PackedDocumen
 
 def load_window(database: sqlite3.Connection, id: str, chunk_id: str, before: int, after: int) -> list[Passage] | None:
     """Return the chunks around one."""
-    owner, _, name = chunk_id.rpartition("#")
-    number = _CHUNK.fullmatch(name)
-    if owner != id or number is None:
+    ordinal = parse_chunk_number(chunk_id, id)
+    if ordinal is None:
         return None
-    ordinal = int(number[1])
     rows = database.execute(
         "SELECT c.ordinal, c.section, c.path, c.page, c.text FROM chunks c JOIN documents d ON d.key = c.document "
         "WHERE d.id = ? AND c.ordinal BETWEEN ? AND ? ORDER BY c.ordinal",

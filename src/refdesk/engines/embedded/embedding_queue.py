@@ -27,6 +27,9 @@ BATCH_DOCUMENTS = 64
 LONGEST_RETRY_SECONDS = 300.0
 """Maximum delay between attempts to reach the model."""
 
+EMBEDDED_COUNT = "(SELECT count(*) FROM chunks JOIN embeddings USING (hash) WHERE document = documents.key)"
+"""Number of a document's chunks that have a vector."""
+
 
 def read_model(database: sqlite3.Connection) -> str:
     """Return the model chunks are hashed for. It is remembered while semantic search is disabled."""
@@ -45,24 +48,16 @@ def adopt_model(database: sqlite3.Connection, model: str) -> None:
         if read_model(database) != model:
             database.execute("UPDATE owner SET model = ?", (model,))
             for key, title in database.execute("SELECT key, title FROM documents").fetchall():
-                _rehash_chunks(database, model, key, title)
+                rows = database.execute("SELECT key, path, text FROM chunks WHERE document = ?", (key,)).fetchall()
+                database.executemany(
+                    "UPDATE chunks SET hash = ? WHERE key = ?",
+                    ((hash_text(model, title, orjson.loads(path), text), chunk) for chunk, path, text in rows),
+                )
+                database.execute(f"UPDATE documents SET embedded = {EMBEDDED_COUNT} WHERE key = ?", (key,))
         database.execute(
             "UPDATE documents SET stage = 'embedding', attempts = 0, retry_at = 0 "
             "WHERE stage IN ('success', 'finishing') AND embedded < chunks"
         )
-
-
-def _rehash_chunks(database: sqlite3.Connection, model: str, document: int, title: str) -> None:
-    rows = database.execute("SELECT key, path, text FROM chunks WHERE document = ?", (document,)).fetchall()
-    database.executemany(
-        "UPDATE chunks SET hash = ? WHERE key = ?",
-        ((hash_text(model, title, orjson.loads(path), text), key) for key, path, text in rows),
-    )
-    database.execute(
-        "UPDATE documents SET embedded = (SELECT count(*) FROM chunks JOIN embeddings USING (hash) "
-        "WHERE document = documents.key) WHERE key = ?",
-        (document,),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +99,14 @@ def store_vectors(database: sqlite3.Connection, batch: Batch, vectors: NDArray[n
             ((hash, pack_vector(vector)) for hash, vector in zip(batch.hashes, vectors, strict=True)),
         )
         for key in batch.documents:
-            _update_embedded_count(database, key)
-
-
-def _update_embedded_count(database: sqlite3.Connection, document: int) -> None:
-    row = database.execute(
-        "UPDATE documents SET updated_at = ?, error = NULL, embedded = (SELECT count(*) FROM chunks JOIN embeddings "
-        "USING (hash) WHERE document = documents.key) WHERE key = ? AND stage = 'embedding' "
-        "RETURNING embedded >= chunks",
-        (now(), document),
-    ).fetchone()
-    if row is not None and row[0]:
-        database.execute("UPDATE documents SET stage = 'finishing' WHERE key = ?", (document,))
-        database.execute("INSERT OR REPLACE INTO changes (document, kind) VALUES (?, 'vectors')", (document,))
+            row = database.execute(
+                f"UPDATE documents SET updated_at = ?, error = NULL, embedded = {EMBEDDED_COUNT} "
+                "WHERE key = ? AND stage = 'embedding' RETURNING embedded >= chunks",
+                (now(), key),
+            ).fetchone()
+            if row is not None and row[0]:
+                database.execute("UPDATE documents SET stage = 'finishing' WHERE key = ?", (key,))
+                database.execute("INSERT OR REPLACE INTO changes (document, kind) VALUES (?, 'vectors')", (key,))
 
 
 def postpone(database: sqlite3.Connection, batch: Batch, error: str, at: float, first_retry: float) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import anyio
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.engines.background import in_background
 from refdesk.engines.base import (
     SHARED,
     CollectionInfo,
@@ -36,7 +36,7 @@ from refdesk.engines.base import (
 from refdesk.engines.embedded import document_blobs
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.ingest_scheduler import IngestScheduler
-from refdesk.engines.embedded.ingest_worker import PAUSES, Pauses
+from refdesk.engines.embedded.ingest_worker import PAUSES, IngestWorker, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
@@ -45,14 +45,15 @@ from refdesk.engines.storage.databases import POLL_SECONDS
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import EngineError
+from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics
 
 MANUAL_WAIT_SECONDS = 45.0
 """Maximum time the first search waits for the manual to be indexed. That takes a few seconds, and more on a slow
 machine right after installation. Shorter than a call's deadline."""
 
-Listener = Callable[[TenantId], None]
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class EmbeddedEngine:
@@ -68,9 +69,7 @@ class EmbeddedEngine:
         self._stores = stores
         self._searcher = searcher
         self._scheduler = scheduler
-        self._listeners: list[Listener] = []
         self._is_manual_ready = False
-        scheduler.listen(self._notify)
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         return await self._searcher.search(await self._open_readable(tenant), search)
@@ -79,25 +78,28 @@ class EmbeddedEngine:
         return await self._searcher.find_absent(await self._open_readable(tenant), query, collections)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        return await self._find(tenant, lambda database: document_blobs.load_document(database, document_id))
+        return await self._find(tenant, document_blobs.load_document, document_id)
 
     async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
-        return await self._find(tenant, lambda database: document_blobs.open_packed_document(database, document_id))
+        return await self._find(tenant, document_blobs.open_packed_document, document_id)
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
-        return await self._find(tenant, lambda database: document_blobs.load_info(database, document_id))
+        return await self._find(tenant, records.load_info, document_id)
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        return await self._find(
-            tenant, lambda database: document_blobs.load_window(database, document_id, chunk_id, before, after)
-        )
+        return await self._find(tenant, document_blobs.load_window, document_id, chunk_id, before, after)
 
-    async def _find(self, tenant: TenantId, load: Callable[[records.Database], T | None]) -> T | None:
+    async def _find(
+        self,
+        tenant: TenantId,
+        load: Callable[[records.Database, *Ts], T | None],
+        *args: *Ts,
+    ) -> T | None:
         """Return what a query finds in the first store of the tenant that has it."""
         for store in await self._open_readable(tenant):
-            if (found := await store.run(load)) is not None:
+            if (found := await store.run(load, *args)) is not None:
                 return found
         return None
 
@@ -106,24 +108,24 @@ class EmbeddedEngine:
     ) -> Sequence[str]:
         found: set[str] = set()
         for store in await self._open_readable(tenant):
-            found |= set(await store.run(lambda database: records.list_document_ids(database, prefix, parts, limit)))
+            found |= set(await store.run(records.list_document_ids, prefix, parts, limit))
         return sorted(found)[:limit]
 
     async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
         found: frozenset[str] = frozenset()
         for store in await self._open_readable(tenant):
-            found |= await store.run(lambda database: records.filter_ids(database, ids))
+            found |= await store.run(records.filter_ids, ids)
         return found
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         store = await self._stores.get_or_create(tenant)
-        ids = await store.change(lambda database: records.queue_documents(database, documents))
+        ids = await store.change(records.queue_documents, documents)
         self._schedule(store)
         return await store.get_statuses(ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         store = await self._stores.get(tenant)
-        if store is None or not await store.change(lambda database: queue.retry(database, document_id)):
+        if store is None or not await store.change(queue.retry, document_id):
             return None
         self._schedule(store)
         return await store.get_status(document_id)
@@ -138,9 +140,7 @@ class EmbeddedEngine:
         unseen: Sequence[str] = (),
     ) -> FolderSync:
         store = await self._stores.get_or_create(tenant)
-        synced = await store.change(
-            lambda database: records.sync_folder(database, collection, folder, documents, unseen)
-        )
+        synced = await store.change(records.sync_folder, collection, folder, documents, unseen)
         if synced.new or synced.changed or synced.removed:
             self._schedule(store)
         return synced
@@ -165,7 +165,7 @@ class EmbeddedEngine:
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
         store = await self._stores.get(tenant)
-        if store is None or not await store.change(lambda database: records.delete(database, document_id)):
+        if store is None or not await store.change(records.delete, document_id):
             return False
         self._schedule(store)
         return True
@@ -182,13 +182,13 @@ class EmbeddedEngine:
         store = await self._stores.get_or_create(tenant)
         shared = self._stores.get_open(SHARED)
         taken = [entry.id for entry in shared.collections] if shared and shared is not store else []
-        id = await store.change(lambda database: records.create_collection(database, name, description, version, taken))
-        self._notify(tenant)
+        id = await store.change(records.create_collection, name, description, version, taken)
+        self._stores.notify(tenant)
         return next(entry for entry in store.collections if entry.id == id)
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
         store = await self._stores.get(tenant)
-        if store is None or not await store.change(lambda database: records.delete_collection(database, collection)):
+        if store is None or not await store.change(records.delete_collection, collection):
             return False
         self._schedule(store)
         return True
@@ -197,7 +197,8 @@ class EmbeddedEngine:
         store = await self._stores.get(tenant)
         if store is None:
             return
-        await self._scheduler.rebuild(store)
+        await store.request_reindex()
+        self._scheduler.wake(store)
         while store.is_reindex_requested:
             if store.error:
                 raise EngineError(store.error)
@@ -225,29 +226,21 @@ class EmbeddedEngine:
     async def waiting(self) -> Mapping[Status, int]:
         return sum_counts([await store.run(records.count_pending) for store in self._stores])
 
-    def listen(self, listener: Listener) -> None:
-        self._listeners.append(listener)
-
-    async def _wait_for_manual(self) -> None:
-        """Wait until the shared manual is searchable, which takes a second or two on a new machine."""
-        with anyio.move_on_after(MANUAL_WAIT_SECONDS):
-            shared = await self._stores.get_or_create(SHARED)
-            while await shared.run(records.has_unindexed):  # noqa: ASYNC110  another process may be indexing it
-                await anyio.sleep(POLL_SECONDS)
-        self._is_manual_ready = True
-
-    def _notify(self, tenant: TenantId) -> None:
-        for listener in self._listeners:
-            listener(tenant)
+    def listen(self, listener: Callable[[TenantId], None]) -> None:
+        self._stores.listeners.append(listener)
 
     def _schedule(self, store: TenantStore) -> None:
         self._scheduler.wake(store)
-        self._notify(store.tenant)
+        self._stores.notify(store.tenant)
 
     async def _open_readable(self, tenant: TenantId) -> list[TenantStore]:
         """Return the tenant's own store and the shared one, if they exist."""
         if not self._is_manual_ready:
-            await self._wait_for_manual()
+            with anyio.move_on_after(MANUAL_WAIT_SECONDS):
+                shared = await self._stores.get_or_create(SHARED)
+                while await shared.run(records.has_unindexed):  # noqa: ASYNC110  another process may be indexing it
+                    await anyio.sleep(POLL_SECONDS)
+            self._is_manual_ready = True
         found = [await self._stores.get(owner) for owner in dict.fromkeys((tenant, SHARED))]
         return [store for store in found if store is not None]
 
@@ -277,7 +270,12 @@ async def open_embedded(
     )
     async with StorePool(folder, shared) as stores:
         reader = SourceReader(conversions, closed)
-        scheduler = IngestScheduler(stores, reader, embedder, readers, log, metrics, pauses)
+
+        def make_worker(store: TenantStore) -> IngestWorker:
+            on_change = partial(stores.notify, store.tenant)
+            return IngestWorker(store, reader, embedder, readers, metrics, on_change, pauses)
+
+        scheduler = IngestScheduler(stores, embedder, make_worker, log, pauses)
         await stores.get_or_create(SHARED)
         await stores.open_new()
         async with in_background(scheduler.run()):

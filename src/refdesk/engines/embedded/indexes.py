@@ -10,8 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import orjson
 
@@ -39,12 +38,6 @@ class Indexes:
         self._fulltext = _open_or_recreate(folder / "fulltext", FullTextWriter)
         self._vectors: VectorWriter | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
         """Release the files."""
         if self._vectors is not None:
@@ -60,9 +53,7 @@ class Indexes:
 
     def follow(self, database: sqlite3.Connection) -> bool:
         """Apply all changes since the last update. Returns whether there were any."""
-        text = self._update_fulltext(database)
-        vectors = self._update_vectors(database)
-        return text or vectors
+        return self._update_fulltext(database) | self._update_vectors(database)
 
     def _update_fulltext(self, database: sqlite3.Connection) -> bool:
         writer = self._fulltext
@@ -83,7 +74,17 @@ class Indexes:
         last = records.read_last_change(database)
         is_behind = writer.mark < last
         if is_behind:
-            self._write_vectors(database, writer, last)
+            pending = 0
+            for document in _list_changed(database, writer.mark, last, ("text", "vectors")):
+                writer.remove(document)
+                rows = _read_vector_rows(database, document)
+                writer.add(rows)
+                pending += len(rows)
+                if pending >= ROWS_PER_COMMIT:
+                    # The mark isn't advanced: if this is interrupted, the rows are written again.
+                    writer.commit(writer.mark)
+                    pending = 0
+            writer.commit(last)
         _advance(database, "finishing", "success", last)
         return is_behind
 
@@ -94,19 +95,6 @@ class Indexes:
                 self._folder / "vectors", lambda folder: VectorWriter(folder, model.name, model.dimensions)
             )
         return self._vectors
-
-    def _write_vectors(self, database: sqlite3.Connection, writer: VectorWriter, last: int) -> None:
-        pending = 0
-        for document in _list_changed(database, writer.mark, last, ("text", "vectors")):
-            writer.remove(document)
-            rows = _read_vector_rows(database, document)
-            writer.add(rows)
-            pending += len(rows)
-            if pending >= ROWS_PER_COMMIT:
-                # The mark isn't advanced: if this is interrupted, the rows are written again.
-                writer.commit(writer.mark)
-                pending = 0
-        writer.commit(last)
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.ingest_worker import IngestWorker, Pauses
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import records
-from refdesk.engines.storage.intake import SourceReader
 from refdesk.errors import DependencyError
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry import Log
 
 E = TypeVar("E", bound=Exception)
 
@@ -30,30 +29,21 @@ class IngestScheduler:
     def __init__(
         self,
         stores: StorePool,
-        source_reader: SourceReader,
         embedder: Embedder | None,
-        readers: int,
+        make_worker: Callable[[TenantStore], IngestWorker],
         log: Log,
-        metrics: Metrics,
         pauses: Pauses,
     ) -> None:
         self._stores = stores
-        self._source_reader = source_reader
         self._embedder = embedder
-        self._readers = readers
+        self._make_worker = make_worker
         self._log = log
-        self._metrics = metrics
         self._pauses = pauses
         self._workers: dict[TenantId, IngestWorker] = {}
         self._checked: set[TenantId] = set()
         """Tenants without documents of an older version."""
         self._wakeup = anyio.Event()
         self._slots = anyio.Semaphore(MAX_WORKERS)
-        self._listener: Callable[[TenantId], None] = lambda _: None
-
-    def listen(self, listener: Callable[[TenantId], None]) -> None:
-        """Call `listener` whenever a tenant's documents have changed."""
-        self._listener = listener
 
     def wake(self, store: TenantStore) -> None:
         """Look for work of this tenant now."""
@@ -61,11 +51,6 @@ class IngestScheduler:
         if worker is not None:
             worker.wake()
         self._wakeup.set()
-
-    async def rebuild(self, store: TenantStore) -> None:
-        """Request a rebuild of a tenant's indexes from its document store."""
-        await store.request_reindex()
-        self.wake(store)
 
     async def run(self) -> None:
         """Schedule work forever: of this process, left over by an earlier one, or queued by others."""
@@ -82,12 +67,13 @@ class IngestScheduler:
         """Start a worker if the tenant has work. Errors of one tenant don't affect the others."""
         try:
             if await store.refresh_if_changed():
-                self._listener(store.tenant)
+                self._stores.notify(store.tenant)
             if store.tenant in self._workers:
                 return
             await self._queue_outdated(store)
             if await self._has_work(store):
-                self._start_worker(tasks, store)
+                self._workers[store.tenant] = self._make_worker(store)
+                tasks.start_soon(self._run_worker, store)
             else:
                 store.error = None
         except DependencyError as error:
@@ -126,25 +112,12 @@ class IngestScheduler:
 
         return await store.run(check)
 
-    def _start_worker(self, tasks: TaskGroup, store: TenantStore) -> None:
-        worker = IngestWorker(
-            store,
-            self._source_reader,
-            self._embedder,
-            self._readers,
-            self._metrics,
-            lambda: self._listener(store.tenant),
-            self._pauses,
-        )
-        self._workers[store.tenant] = worker
-        tasks.start_soon(self._run_worker, store, worker)
-
-    async def _run_worker(self, store: TenantStore, worker: IngestWorker) -> None:
+    async def _run_worker(self, store: TenantStore) -> None:
         store.busy += 1
         has_worked = False
         try:
             async with self._slots:
-                has_worked = await worker.run()
+                has_worked = await self._workers[store.tenant].run()
             store.error = None
         except* DependencyError as failures:
             self._report_error(store, _get_first(failures).detail)
@@ -156,7 +129,7 @@ class IngestScheduler:
         finally:
             store.busy -= 1
             del self._workers[store.tenant]
-            self._listener(store.tenant)
+            self._stores.notify(store.tenant)
             if has_worked:
                 self._wakeup.set()  # documents may have been queued while it finished
 

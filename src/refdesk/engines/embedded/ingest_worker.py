@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 import anyio
 import numpy as np
@@ -56,6 +56,7 @@ MIN_PAUSE_SECONDS = 0.05
 MAX_PAUSE_SECONDS = 2.0
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class IngestWorker:
@@ -114,7 +115,7 @@ class IngestWorker:
 
     async def _work(self, indexes: Indexes) -> None:
         if (model := self._embedder) is not None:
-            await self._run_sql(lambda database: embedding_queue.adopt_model(database, model.name))
+            await self._run_sql(embedding_queue.adopt_model, model.name)
         await self._update_indexes(indexes)
         async with anyio.create_task_group() as tasks:
             for _ in range(self._readers):
@@ -151,33 +152,27 @@ class IngestWorker:
                     await wakeup.wait()
 
     async def _update_indexes(self, indexes: Indexes) -> bool:
-        has_changed = await self._store.run(indexes.follow, self._index_thread)
+        has_changed = await self._store.run_with(self._index_thread, indexes.follow)
         if has_changed:
             await self._store.refresh()
             self._on_change()
         return has_changed
 
     async def _convert_next(self) -> bool:
-        task = await self._claim()
-        if task is None:
-            return False
-        try:
-            await self._convert(task)
-        finally:
-            self._claimed.discard(task.key)
-            self._store.conversion_progress.pop(task.key, None)
-        self.wake()
-        return True
-
-    async def _claim(self) -> IngestTask | None:
         # One claim at a time: a task finished by another reader meanwhile would be claimed again.
         async with self._claim_lock:
             claimed, at = tuple(self._claimed), self._clock()
-            for task in await self._run_sql(lambda database: queue.next_tasks(database, at, 1, claimed)):
-                self._claimed.add(task.key)
-                self._store.conversion_progress[task.key] = 0.0
-                return task
-        return None
+            tasks = await self._run_sql(queue.next_tasks, at, 1, claimed)
+            self._claimed.update(task.key for task in tasks)
+        for task in tasks:
+            self._store.conversion_progress[task.key] = 0.0
+            try:
+                await self._convert(task)
+            finally:
+                self._claimed.discard(task.key)
+                self._store.conversion_progress.pop(task.key, None)
+            self.wake()
+        return bool(tasks)
 
     async def _convert(self, task: IngestTask) -> None:
         report_progress = partial(self._store.conversion_progress.__setitem__, task.key)
@@ -196,29 +191,27 @@ class IngestWorker:
             await self._record_failure(task, f"Unexpected error: {error!r}", None)
 
     async def _record_failure(self, task: IngestTask, error: str, retry_at: float | None) -> None:
-        await self._run_sql(lambda database: queue.record_failure(database, task, error, retry_at))
+        await self._run_sql(queue.record_failure, task, error, retry_at)
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
     async def _save(self, task: IngestTask, content: SourceContent) -> None:
-        if content.packed is None:
-            has_model = self._embedder is not None
-            await self._run_sql(lambda database: queue.mark_unchanged(database, task, content, has_model=has_model))
-            self._metrics.documents.labels("unchanged").inc()
-            return
-        packed = content.packed
+        packed, has_model = content.packed, self._embedder is not None
 
         def save(database: sqlite3.Connection) -> None:
+            if packed is None:
+                queue.mark_unchanged(database, task, content, has_model=has_model)
+                return
             with PackedDocument.of(packed) as opened:
                 document_blobs.store_document(database, task, content, document_blobs.compress(packed), opened)
 
         await self._run_sql(save)
-        self._metrics.documents.labels("indexed").inc()
+        self._metrics.documents.labels("unchanged" if packed is None else "indexed").inc()
 
     async def _embed_next(self) -> bool:
         at = self._clock()
         if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
-        batch = await self._run_sql(lambda database: embedding_queue.next_batch(database, at))
+        batch = await self._run_sql(embedding_queue.next_batch, at)
         if self._embedder is None:
             return False
         if batch is None:
@@ -228,9 +221,9 @@ class IngestWorker:
         except DependencyError as error:
             message = f"Full-text search finds it; semantic search can't yet: {error.detail}"
             first_retry = self._pauses.first_retry
-            await self._run_sql(lambda database: embedding_queue.postpone(database, batch, message, at, first_retry))
+            await self._run_sql(embedding_queue.postpone, batch, message, at, first_retry)
             return True
-        await self._run_sql(lambda database: embedding_queue.store_vectors(database, batch, vectors))
+        await self._run_sql(embedding_queue.store_vectors, batch, vectors)
         self._embedded_at = self._clock()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()
@@ -247,8 +240,8 @@ class IngestWorker:
         self.wake()
         return True
 
-    async def _run_sql(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._store.run(work, self._threads)
+    async def _run_sql(self, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
+        return await self._store.run_with(self._threads, work, *args)
 
     async def _run_in_index_thread(self, work: Callable[[], T]) -> T:
         def run() -> T:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from anyio import CapacityLimiter, to_thread
 
@@ -30,17 +30,12 @@ from refdesk.engines.base import SHARED, CollectionInfo
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.embedded.vectors import Vectors
-from refdesk.engines.embedded.vectors.manifest import MANIFEST
+from refdesk.engines.embedded.vectors.reader import MANIFEST
 from refdesk.engines.storage import records
-from refdesk.engines.storage.databases import (
-    DATABASE,
-    TenantDatabase,
-    TenantPool,
-    hold_writer_lock,
-    translate_errors,
-)
+from refdesk.engines.storage.databases import DATABASE, TenantDatabase, TenantPool, hold_writer_lock, translate_errors
 from refdesk.engines.storage.filters import Condition
 from refdesk.errors import EngineError
+from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
 
 SCHEMA_VERSION = 3
@@ -52,6 +47,7 @@ REINDEX_FILE = "reindex"
 """Marker file that requests a rebuild of the indexes."""
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class FilterCache:
@@ -94,7 +90,7 @@ class TenantStore(TenantDatabase):
         """Why ingestion is currently stopped."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.filter_cache = FilterCache()
-        self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
+        self._commit_files = (folder / "fulltext/meta.json", folder / "vectors" / MANIFEST)
         """Files that every index commit replaces."""
         self._known_revision = 0
         self._search_threads = search_threads
@@ -105,7 +101,7 @@ class TenantStore(TenantDatabase):
 
         It is the same in all processes and after a restart, so that they can validate each other's cached results.
         """
-        return self._known_revision, *map(_stat_identity, self._commit_files)
+        return self._known_revision, *map(read_stamp, self._commit_files)
 
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function with the database in a search thread."""
@@ -117,10 +113,10 @@ class TenantStore(TenantDatabase):
         with self._connections.borrow(object()) as database:
             yield database
 
-    async def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def change(self, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
         """Run a function that changes the database."""
         try:
-            return await self.run(work)
+            return await self.run(work, *args)
         finally:
             await self.refresh()
 
@@ -178,14 +174,6 @@ class TenantStore(TenantDatabase):
     def clear_reindex_request(self) -> None:
         """Mark the rebuild as done."""
         (self.folder / REINDEX_FILE).unlink(missing_ok=True)
-
-
-def _stat_identity(path: str) -> Hashable:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_ino
 
 
 DATABASE_THREADS = 4

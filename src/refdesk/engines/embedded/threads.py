@@ -88,14 +88,11 @@ class _Worker(Thread):
 
     def run(self) -> None:
         while (call := self.calls.get()) is not None:
-            self._execute(call)
-            del call  # release its references while waiting for the next one
-
-    def _execute(self, call: _Call) -> None:
-        result, error = None, None
-        try:
-            result = call.context.run(call.work)
-        except BaseException as raised:  # noqa: BLE001  raised in the awaiting task
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed, nobody awaits the result
-            call.loop.call_soon_threadsafe(self._finish, self, call, result, error)
+            result, error = None, None
+            try:
+                result = call.context.run(call.work)
+            except BaseException as raised:  # noqa: BLE001  raised in the awaiting task
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed, nobody awaits the result
+                call.loop.call_soon_threadsafe(self._finish, self, call, result, error)
+            del call, result, error  # release the references while waiting for the next one

@@ -11,9 +11,8 @@ import math
 import time
 from base64 import urlsafe_b64decode
 from binascii import Error as NotBase64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import orjson
 
@@ -43,18 +42,6 @@ class TokenPair:
 
 class CredentialsRefused(Exception):
     """The server rejected the account, the password or the refresh token."""
-
-
-class TokenIssuer(Protocol):
-    """Issuer of tokens. Raises `CredentialsRefused`, or a `DependencyError` if it is unreachable."""
-
-    async def login(self) -> TokenPair:
-        """Return tokens for the account's password."""
-        ...
-
-    async def refresh(self, token: str) -> TokenPair:
-        """Return tokens for a refresh token, which can be used once."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +83,19 @@ class TokenManager:
 
     def __init__(
         self,
-        issuer: TokenIssuer,
+        login: Callable[[], Awaitable[TokenPair]],
+        refresh: Callable[[str], Awaitable[TokenPair]],
         *,
         now: Callable[[], float] = time.monotonic,
         on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create a manager. `on_event` is called with `refreshed`, `login` or `failed`."""
-        self._issuer = issuer
+        """Create a manager. `on_event` is called with `refreshed`, `login` or `failed`.
+
+        `login` returns tokens for the account's password, `refresh` for a refresh token, which can be used once. Both
+        raise `CredentialsRefused`, or a `DependencyError` if the issuer is unreachable.
+        """
+        self._login = login
+        self._refresh = refresh
         self._now = now
         self._on_event = on_event
         self._session: TokenSession | None = None
@@ -120,7 +113,12 @@ class TokenManager:
             return session.tokens.access
         usable = session.tokens.access if session is not None and now < session.expires_at else None
         if now < self._not_before:
-            return usable or self._raise_last_failure(now)
+            if usable is not None:
+                return usable
+            # The last failure again: R2R isn't called during the backoff.
+            failure = self._last_failure
+            assert failure is not None
+            raise type(failure)(failure.detail, retry_after=self._not_before - now)
         try:
             return await self._single_flight.run("token", self._renew)
         except (DependencyError, Refused):
@@ -167,13 +165,13 @@ class TokenManager:
     async def _fetch_tokens(self, session: TokenSession | None) -> TokenPair:
         if session is not None and self._now() < session.refresh_expires_at:
             try:
-                tokens = await self._issuer.refresh(session.tokens.refresh)
+                tokens = await self._refresh(session.tokens.refresh)
                 self._on_event("refreshed")
                 return tokens
             except CredentialsRefused:
                 # Used, revoked or expired: don't use it again, even if the login fails.
                 self._session = replace(session, refresh_expires_at=-math.inf)
-        tokens = await self._issuer.login()
+        tokens = await self._login()
         self._on_event("login")
         return tokens
 
@@ -184,12 +182,6 @@ class TokenManager:
         self._not_before = self._now() + backoff
         self._last_failure = failure
 
-    def _raise_last_failure(self, now: float) -> str:
-        """Raise the last failure again: R2R isn't called during the backoff."""
-        failure = self._last_failure
-        assert failure is not None
-        raise type(failure)(failure.detail, retry_after=self._not_before - now)
-
 
 class ApiKeySource:
     """API key in place of an account. It never changes, so a rejected key stays rejected."""
@@ -198,14 +190,12 @@ class ApiKeySource:
         self._key = key
 
     async def get_token(self) -> str:
-        """Return the key."""
         return self._key
 
     def mark_accepted(self, token: str) -> None:
-        """Do nothing."""
+        pass
 
     def mark_rejected(self, token: str) -> None:
-        """Raise R2RMisconfigured, because there is no other key."""
         raise R2RMisconfigured("R2R rejected the API key. Check r2r.api_key.")
 
 

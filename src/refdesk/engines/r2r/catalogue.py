@@ -1,28 +1,29 @@
-"""SQL for the catalogue: R2R's collections and documents, and their mapping to local ids."""
+"""Local SQLite database of a tenant's R2R documents: queue and catalogue.
+
+It shares its tables with the embedded engine, so that queueing, listing and filtering are the same, and adds R2R's ids.
+R2R is the source of truth for ingested documents: the local copy can be rebuilt.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from pathlib import Path
 from typing import Any
 
+from anyio import CapacityLimiter
+
+from refdesk.calls import TenantId
 from refdesk.documents.model import slug_of
-from refdesk.engines.base import CollectionInfo, DocumentInfo, Status
+from refdesk.engines.base import CollectionInfo, Status
 from refdesk.engines.r2r.naming import decode_description, decode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.engines.storage import records
+from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
 from refdesk.engines.storage.filters import Condition
-from refdesk.engines.storage.rows import (
-    INFO_COLUMNS,
-    PENDING_COUNT,
-    build_collection_info,
-    build_document_info,
-    dump_json,
-    fetch_dicts,
-    transaction,
-)
+from refdesk.engines.storage.rows import PENDING_COUNT, build_collection_info, dump_json, fetch_dicts, transaction
 from refdesk.engines.storage.source_rows import make_document_id, pick_free
 
 Database = sqlite3.Connection
@@ -149,18 +150,23 @@ def update_documents(database: Database, uuid: str, remote: Sequence[RemoteDocum
         if row is None:
             return False
         key, slug = row
-        tombstones = {found[0] for found in database.execute("SELECT uuid FROM leftovers")}
+        tombstones = list_leftovers(database)
         live = [each for each in remote if each.id not in tombstones]
         known = {found["id"]: found for found in fetch_dicts(database.execute(_KNOWN, (key,)))}
         ids = {each.id for each in live}
-        latest = {make_local_id(slug, each): each for each in sorted(live, key=lambda each: each.created_at)}
+        latest = {
+            make_document_id(slug, each.own["name"]) if each.own else f"{slug}/{each.id}": each
+            for each in sorted(live, key=lambda each: each.created_at)
+        }
         changes = [_update_document(database, key, id, each, known.get(id), ids) for id, each in latest.items()]
         gone = [
             found["key"]
             for found in known.values()
             if found["id"] not in latest and found["updated_at"] < since and _is_settled(found)
         ]
-        forget_documents(database, gone)
+        for document in gone:
+            database.execute("DELETE FROM remote_documents WHERE document = ?", (document,))
+            database.execute("DELETE FROM documents WHERE key = ?", (document,))
         set_total(database, uuid, len(latest))
     return bool(gone) or any(changes)
 
@@ -174,11 +180,6 @@ _KNOWN = (
 def _is_settled(row: Mapping[str, Any]) -> bool:
     """Whether R2R alone determines the state of a document."""
     return bool(row["kind"] == REMOTE or (row["stage"] == "success" and row["uuid"]))
-
-
-def make_local_id(slug: str, remote: RemoteDocument) -> str:
-    """Return the local id of a document in R2R: from its Refdesk name, or its id there."""
-    return make_document_id(slug, remote.own["name"]) if remote.own else f"{slug}/{remote.id}"
 
 
 def _update_document(
@@ -228,13 +229,6 @@ def _upsert_document(database: Database, collection: int, id: str, remote: Remot
     return int(row[0])
 
 
-def forget_documents(database: Database, keys: Sequence[int]) -> None:
-    """Delete documents that no longer exist in R2R."""
-    for key in keys:
-        database.execute("DELETE FROM remote_documents WHERE document = ?", (key,))
-        database.execute("DELETE FROM documents WHERE key = ?", (key,))
-
-
 def find_document(database: Database, id: str) -> CatalogueEntry | None:
     """Return an ingested document by its local id or its id in R2R."""
     rows = fetch_dicts(
@@ -246,22 +240,6 @@ def find_document(database: Database, id: str) -> CatalogueEntry | None:
         )
     )
     return next((CatalogueEntry(**row) for row in rows), None)
-
-
-def resolve_id(database: Database, id: str) -> str:
-    """Return the local id for an id of R2R, or the id unchanged."""
-    found = find_document(database, id)
-    return found.id if found else id
-
-
-def load_info(database: Database, key: int) -> DocumentInfo | None:
-    """Return the metadata of a document."""
-    rows = database.execute(
-        f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
-        "WHERE d.key = ? AND d.indexed_at IS NOT NULL",
-        (key,),
-    )
-    return next(starmap(build_document_info, rows), None)
 
 
 def is_foreign(database: Database, id: str) -> bool:
@@ -295,14 +273,9 @@ def read_uuid(database: Database, key: int) -> str | None:
 # Tombstones
 
 
-def list_tombstones(database: Database) -> frozenset[str]:
-    """Return the R2R ids of documents that are deleted here but still exist in R2R."""
-    return frozenset(row[0] for row in database.execute("SELECT uuid FROM leftovers"))
-
-
-def list_leftovers(database: Database) -> list[tuple[str, str]]:
-    """Return documents still to be deleted from R2R, with their former collections."""
-    return database.execute("SELECT uuid, collection FROM leftovers").fetchall()
+def list_leftovers(database: Database) -> dict[str, str]:
+    """Return the R2R ids of documents that are deleted here but still exist in R2R, with their former collections."""
+    return dict(database.execute("SELECT uuid, collection FROM leftovers").fetchall())
 
 
 def add_tombstone(database: Database, uuid: str, collection: str) -> None:
@@ -313,3 +286,74 @@ def add_tombstone(database: Database, uuid: str, collection: str) -> None:
 def remove_tombstone(database: Database, uuid: str) -> None:
     """Unmark a document, because it is deleted from R2R or used again."""
     database.execute("DELETE FROM leftovers WHERE uuid = ?", (uuid,))
+
+
+# Databases
+
+
+SCHEMA_VERSION = 3001
+"""Version of the database schema: that of the shared tables times a thousand, plus that of the R2R tables."""
+
+CHANGED_FILE = "changed"
+"""File that is touched whenever search results may differ, as a signal to other processes."""
+
+THREADS = 8
+"""Threads for database access. SQLite allows one writer at a time anyway."""
+
+
+class LocalDb(TenantDatabase):
+    """Database of one tenant."""
+
+    schema_package = __package__
+    schema_version = SCHEMA_VERSION
+    other_version_hint = "use another --data folder, or remove the file: Refdesk lists R2R's content again"
+
+    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
+        super().__init__(folder, tenant, limiter)
+        self.collections: tuple[CollectionInfo, ...] = ()
+        self.uuids: dict[str, str] = {}
+        """R2R ids of its collections, by local id."""
+        self.tombstones: frozenset[str] = frozenset()
+        """R2R ids of documents that are deleted here but still exist in R2R."""
+        self._known_revision: Hashable = None
+        self._marker = f"{folder}/{CHANGED_FILE}"
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether another process has changed data that is cached here."""
+        return self.revision != self._known_revision
+
+    async def refresh(self) -> None:
+        self._known_revision = self.revision
+        collections, self.uuids = await self.run(list_collections)
+        self.collections = tuple(collections)
+        self.tombstones = frozenset(await self.run(list_leftovers))
+
+    def resolve_slug(self, collection: str) -> str:
+        """Return the local id of a collection given by its local id or its id in R2R."""
+        return next((slug for slug, uuid in self.uuids.items() if uuid == collection.lower()), collection)
+
+    @property
+    def revision(self) -> Hashable:
+        """Value that changes whenever a process on this machine has changed what can be found."""
+        try:
+            return os.stat(self._marker).st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def mark_changed(self) -> None:
+        """Signal that search results may differ."""
+        with translate_errors(f"cannot write to {self.folder}"):
+            was_behind, before = self.is_behind, self.revision
+            Path(self._marker).touch()
+            if self.revision == before and isinstance(before, int):
+                os.utime(self._marker, ns=(before + 1, before + 1))
+            if not was_behind:
+                self._known_revision = self.revision
+
+
+class LocalDbPool(TenantPool[LocalDb]):
+    """Databases of all tenants."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, LocalDb, threads=THREADS)

@@ -15,14 +15,7 @@ import orjson
 
 from refdesk.config import R2RConfig
 from refdesk.engines.r2r.auth import ApiKeySource, CredentialsRefused, TokenManager, TokenPair, TokenSource
-from refdesk.engines.r2r.http import (
-    CONFLICT,
-    NOT_FOUND,
-    IgnoreStatus,
-    R2RRequest,
-    R2RTransport,
-    open_r2r_transport,
-)
+from refdesk.engines.r2r.http import CONFLICT, NOT_FOUND, IgnoreStatus, R2RRequest, R2RTransport, open_r2r_transport
 from refdesk.engines.r2r.schemas import (
     RemoteChunk,
     RemoteCollection,
@@ -304,22 +297,12 @@ class R2RClient:
         )
 
 
-class ServiceAccount:
-    """Token issuer for R2R's service account."""
+@asynccontextmanager
+async def open_client(settings: R2RConfig, dependency: Dependency, metrics: Metrics) -> AsyncIterator[R2RClient]:
+    """Open a client of the configured server, with its service account or API key."""
 
-    def __init__(self, transport: R2RTransport, email: str, password: str) -> None:
-        self._transport = transport
-        self._form = {"username": email, "password": password}
-
-    async def login(self) -> TokenPair:
-        return await self._request(R2RRequest("POST", ("users", "login"), LOGIN_SECONDS, form=self._form))
-
-    async def refresh(self, token: str) -> TokenPair:
-        # R2R expects a bare JSON string.
-        return await self._request(R2RRequest("POST", ("users", "refresh-token"), LOGIN_SECONDS, json=token))
-
-    async def _request(self, request: R2RRequest) -> TokenPair:
-        reply = await self._transport.request(request)
+    async def request_tokens(request: R2RRequest) -> TokenPair:
+        reply = await transport.request(request)
         # Unknown account: 404. Wrong password: 401. Locked account: 403. Invalid input: 422.
         if 400 <= reply.status < 500:
             raise CredentialsRefused
@@ -330,19 +313,20 @@ class ServiceAccount:
             raise make_unusable_error("it has no access token")
         return TokenPair(access, refresh)
 
-
-@asynccontextmanager
-async def open_client(settings: R2RConfig, dependency: Dependency, metrics: Metrics) -> AsyncIterator[R2RClient]:
-    """Open a client of the configured server, with its service account or API key."""
+    tokens: TokenSource
     async with open_r2r_transport(settings, dependency, metrics) as transport:
-        tokens: TokenSource
         if settings.api_key is not None:
             tokens = ApiKeySource(settings.api_key.get_secret_value())
         elif settings.email is None or settings.password is None:
             raise ConfigError(["r2r: set email and password of a service account, or api_key"])
         else:
-            account = ServiceAccount(transport, settings.email, settings.password.get_secret_value())
-            tokens = TokenManager(account, on_event=partial(metrics.count_token_refresh, dependency.name))
+            form = {"username": settings.email, "password": settings.password.get_secret_value()}
+            tokens = TokenManager(
+                lambda: request_tokens(R2RRequest("POST", ("users", "login"), LOGIN_SECONDS, form=form)),
+                # R2R expects a bare JSON string.
+                lambda token: request_tokens(R2RRequest("POST", ("users", "refresh-token"), LOGIN_SECONDS, json=token)),
+                on_event=partial(metrics.count_token_refresh, dependency.name),
+            )
         yield R2RClient(transport, tokens, settings)
 
 

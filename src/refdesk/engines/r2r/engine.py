@@ -1,6 +1,6 @@
 """R2R engine; see `engines.base.Engine`. R2R stores the documents, a local database everything else.
 
-This module only delegates: `mirror` tracks R2R's content, `search` and `answering` query it, `ingest` adds documents,
+This module only delegates: `mirror` tracks R2R's content, `search` queries it, `ingest` adds documents,
 and `read` reads them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
 """
 
@@ -15,7 +15,6 @@ from refdesk.calls import TenantId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.engines.background import in_background
 from refdesk.engines.base import (
     LACKS_REINDEX,
     LACKS_SHARED,
@@ -36,22 +35,20 @@ from refdesk.engines.base import (
     TenantInfo,
 )
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.r2r.answering import R2RWriter
+from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import R2RClient, open_client
 from refdesk.engines.r2r.ingest import R2R_PAUSES, R2RIngestWorker, R2RPauses
-from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.read import DocumentCache
 from refdesk.engines.r2r.schemas import RemoteChunk
-from refdesk.engines.r2r.search import R2RSearcher
+from refdesk.engines.r2r.search import R2RSearcher, R2RWriter
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.intake import SourceReader
 from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
+from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics
-
-Listener = Callable[[TenantId], None]
 
 
 class R2REngine:
@@ -78,9 +75,6 @@ class R2REngine:
         self._worker = worker
         self._searcher = searcher
         self._document_cache = document_cache
-        self._listeners: list[Listener] = []
-        mirror.listen(self._notify)
-        worker.listen(lambda local_db: self._notify(local_db.tenant))
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         local_db = await self._mirror.get_local_db(tenant)
@@ -102,7 +96,7 @@ class R2REngine:
         if found is None:
             return None
         local_db, entry = found
-        return await local_db.run(lambda database: catalogue.load_info(database, entry.key))
+        return await local_db.run(records.load_info, entry.id)
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
@@ -118,13 +112,13 @@ class R2REngine:
             return []
         slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
         await self._mirror.list_documents(local_db, slugs)
-        return await local_db.run(lambda database: records.list_document_ids(database, prefix, parts, limit))
+        return await local_db.run(records.list_document_ids, prefix, parts, limit)
 
     async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
         local_db = await self._mirror.get_local_db(tenant)
         if local_db is None:
             return frozenset()
-        return await local_db.run(lambda database: records.filter_ids(database, ids))
+        return await local_db.run(records.filter_ids, ids)
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         local_db = await self._require_collections(tenant, {document.collection for document in documents})
@@ -134,7 +128,7 @@ class R2REngine:
         # Foreign documents must be known to be replaced, but ingestion doesn't wait for R2R to be up.
         with suppress(DependencyError):
             await self._mirror.list_documents(local_db, list({document.collection for document in translated}))
-        ids = await local_db.run(lambda database: records.queue_documents(database, translated))
+        ids = await local_db.run(records.queue_documents, translated)
         await self._refresh_and_wake(local_db)
         return await local_db.get_statuses(ids)
 
@@ -142,9 +136,9 @@ class R2REngine:
         if (status := await self.status(tenant, document_id)) is None:
             return None
         local_db = await self._local_dbs.get_or_create(tenant)
-        if await local_db.run(lambda database: catalogue.is_foreign(database, status.id)):
+        if await local_db.run(catalogue.is_foreign, status.id):
             raise NotToBeRetried(f"{status.id} was added by another R2R user and can only be retried there.")
-        await local_db.run(lambda database: queue.retry(database, status.id))
+        await local_db.run(queue.retry, status.id)
         await self._refresh_and_wake(local_db)
         return await local_db.get_status(status.id)
 
@@ -161,7 +155,7 @@ class R2REngine:
         slug = local_db.resolve_slug(collection)
         translated = [replace(document, collection=slug) for document in documents]
         await self._mirror.list_documents(local_db, [slug])
-        synced = await local_db.run(lambda database: records.sync_folder(database, slug, folder, translated, unseen))
+        synced = await local_db.run(records.sync_folder, slug, folder, translated, unseen)
         if synced.removed:
             await self._worker.delete_leftovers(local_db)
         if synced.new or synced.changed or synced.removed:
@@ -178,8 +172,8 @@ class R2REngine:
             return None
         if await local_db.get_status(document_id) is None:
             await self._document_cache.find_document(tenant, document_id)
-        id = await local_db.run(lambda database: catalogue.resolve_id(database, document_id))
-        return await local_db.get_status(id)
+        entry = await local_db.run(catalogue.find_document, document_id)
+        return await local_db.get_status(entry.id if entry else document_id)
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
         local_db = await self._mirror.get_local_db(tenant)
@@ -193,7 +187,7 @@ class R2REngine:
         if (status := await self.status(tenant, document_id)) is None:
             return False
         local_db = await self._local_dbs.get_or_create(tenant)
-        if not await local_db.run(lambda database: records.delete(database, status.id)):
+        if not await local_db.run(records.delete, status.id):
             return False
         await self._worker.delete_leftovers(local_db)
         await self._refresh_and_wake(local_db)
@@ -248,8 +242,8 @@ class R2REngine:
     async def waiting(self) -> Mapping[Status, int]:
         return sum_counts([await local_db.run(catalogue.count_pending) for local_db in self._local_dbs])
 
-    def listen(self, listener: Listener) -> None:
-        self._listeners.append(listener)
+    def listen(self, listener: Callable[[TenantId], None]) -> None:
+        self._local_dbs.listeners.append(listener)
 
     async def check(self) -> str:
         try:
@@ -271,10 +265,6 @@ class R2REngine:
         await self._mirror.reload(local_db)
         self._worker.wake()
 
-    def _notify(self, tenant: TenantId) -> None:
-        for listener in self._listeners:
-            listener(tenant)
-
 
 @asynccontextmanager
 async def open_r2r(
@@ -294,6 +284,14 @@ async def open_r2r(
     `readers` is the number of documents ingested concurrently. `closed` are files and folders that must not be
     ingested.
     """
+    credential = settings.password or settings.api_key
+    traits = EngineTraits(
+        name="r2r",
+        cache_namespace=str(settings.api_url),
+        cache_secret=credential.get_secret_value().encode() if credential is not None else None,
+        has_certain_revision=False,
+        lacks=frozenset((LACKS_REINDEX, LACKS_SHARED)),
+    )
     r2r = Dependency("r2r", breaker)
     model = Dependency("r2r_model", breaker)
 
@@ -313,18 +311,7 @@ async def open_r2r(
         searcher = R2RSearcher(client, mirror, report_foreign_chunk)
         engine = R2REngine(
             client, local_dbs, mirror, worker, searcher, R2RWriter(client, mirror, searcher, model),
-            DocumentCache(client, mirror, conversions, report_foreign_chunk), (r2r, model), _describe(settings),
+            DocumentCache(client, mirror, conversions, report_foreign_chunk), (r2r, model), traits,
         )  # fmt: skip
         async with in_background(mirror.run(), worker.run()):
             yield engine
-
-
-def _describe(settings: R2RConfig) -> EngineTraits:
-    credential = settings.password or settings.api_key
-    return EngineTraits(
-        name="r2r",
-        cache_namespace=str(settings.api_url),
-        cache_secret=credential.get_secret_value().encode() if credential is not None else None,
-        has_certain_revision=False,
-        lacks=frozenset((LACKS_REINDEX, LACKS_SHARED)),
-    )

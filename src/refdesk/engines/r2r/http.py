@@ -196,7 +196,8 @@ class R2RTransport:
         if status == 429:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
             raise make_rate_limit_error(self._backoff.record_refusal(self._now(), retry_after), answer)
-        if status >= 500 and not (request.returns_server_errors and is_r2r_error(answer)):
+        # An error without a message is a proxy's, not R2R's own.
+        if status >= 500 and not (request.returns_server_errors and extract_message(answer)):
             raise make_server_error(status, answer)
         self._backoff.record_success(self._now())
         return R2RReply(status, answer)
@@ -272,25 +273,15 @@ class IgnoreStatus:
 
 def extract_message(answer: Any) -> str:
     """Return R2R's error message, shortened to one line and without repeated input."""
-    message = _find_message(answer)
-    line = " ".join(message.split())
+    match answer:
+        case {"message": str(message)} | {"detail": str(message)} | {"detail": {"message": str(message)}}:
+            line = " ".join(message.split())
+        case {"detail": [*problems]}:
+            problems = [_format_problem(problem) for problem in problems if isinstance(problem, dict)]
+            line = " ".join("; ".join(problems).split())
+        case _:
+            return ""
     return f"{line[:MAX_MESSAGE]}…" if len(line) > MAX_MESSAGE else line
-
-
-def _find_message(answer: Any) -> str:
-    if not isinstance(answer, dict):
-        return ""
-    detail = answer.get("detail")
-    match answer.get("message"), detail:
-        case str(message), _:
-            return message
-        case _, str():
-            return detail
-        case _, {"message": str(message)}:
-            return message
-        case _, list():
-            return "; ".join(_format_problem(problem) for problem in detail if isinstance(problem, dict))
-    return ""
 
 
 def _format_problem(problem: dict[str, Any]) -> str:
@@ -298,11 +289,6 @@ def _format_problem(problem: dict[str, Any]) -> str:
     place = problem.get("loc")
     where = ".".join(str(part) for part in place) if isinstance(place, list) else "request"
     return f"{where}: {str(problem.get('msg', 'is not valid'))[:MAX_MESSAGE]}"
-
-
-def is_r2r_error(answer: Any) -> bool:
-    """Whether the error is from R2R itself rather than a proxy, so that R2R is up."""
-    return bool(_find_message(answer))
 
 
 def make_server_error(status: int, answer: Any) -> DependencyError:

@@ -18,9 +18,9 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.r2r import catalogue, ingest_queue
+from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
 from refdesk.engines.r2r.ingest_queue import Job
-from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.schemas import RemoteDocument
 from refdesk.engines.storage import queue
 from refdesk.engines.storage.databases import hold_writer_lock
@@ -103,11 +103,6 @@ class R2RIngestWorker:
         self._stranded: set[TenantId] = set()
         """Tenants with documents whose failure couldn't be recorded."""
         self._wakeup = anyio.Event()
-        self._listener: Callable[[LocalDb], None] = lambda _: None
-
-    def listen(self, listener: Callable[[LocalDb], None]) -> None:
-        """Call `listener` whenever a tenant's documents have changed."""
-        self._listener = listener
 
     def wake(self) -> None:
         """Look for work now."""
@@ -154,7 +149,7 @@ class R2RIngestWorker:
             await local_db.run(ingest_queue.requeue_interrupted)
             self._stranded.discard(local_db.tenant)
         at = self._clock()
-        for task in await local_db.run(lambda database: queue.next_tasks(database, at, room, claimed)):
+        for task in await local_db.run(queue.next_tasks, at, room, claimed):
             self._claimed.add((local_db.tenant, task.key))
             tasks.create_task(self._process(local_db, task))
 
@@ -170,7 +165,7 @@ class R2RIngestWorker:
         finally:
             self._claimed.discard((local_db.tenant, task.key))
             local_db.conversion_progress.pop(task.key, None)
-            self._listener(local_db)
+            self._local_dbs.notify(local_db.tenant)
             self.wake()
 
     async def _ingest_or_fail(self, local_db: LocalDb, task: IngestTask) -> None:
@@ -178,7 +173,7 @@ class R2RIngestWorker:
             await self._ingest(local_db, task)
         except POSTPONING_ERRORS as error:
             detail, at = error.detail, self._clock() + max(error.retry_after or 0.0, self._pauses.unreachable)
-            await local_db.run(lambda database: ingest_queue.postpone(database, task, detail, at))
+            await local_db.run(ingest_queue.postpone, task, detail, at)
             self._metrics.documents.labels("postponed").inc()
         except (ToolFailure, EngineError) as failure:
             max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else queue.MAX_ATTEMPTS
@@ -189,16 +184,16 @@ class R2RIngestWorker:
             await self._record_failure(local_db, task, f"Unexpected error: {error!r}", None)
 
     async def _ingest(self, local_db: LocalDb, task: IngestTask) -> None:
-        job = await local_db.run(lambda database: ingest_queue.start(database, task))
+        job = await local_db.run(ingest_queue.start, task)
         if job is None:
             return
-        self._listener(local_db)
+        self._local_dbs.notify(local_db.tenant)
         report_progress = partial(local_db.conversion_progress.__setitem__, task.key)
         content = await self._source_reader.load(
             local_db.tenant, job.make_task(local_db.tenant), report_progress, is_own=False
         )
         if content.packed is None:
-            await local_db.run(lambda database: queue.mark_unchanged(database, task, content, has_model=False))
+            await local_db.run(queue.mark_unchanged, task, content, False)
             self._metrics.documents.labels("unchanged").inc()
             return
         await self._send(local_db, job, content, content.packed)
@@ -206,15 +201,15 @@ class R2RIngestWorker:
     async def _send(self, local_db: LocalDb, job: Job, content: SourceContent, packed: bytes) -> None:
         outgoing, chunks = await to_thread.run_sync(ingest_queue.prepare_upload, local_db.tenant, job, content, packed)
         async with self._removal_lock:
-            is_wanted = await local_db.run(lambda database: ingest_queue.mark_sent(database, job, outgoing, chunks))
+            is_wanted = await local_db.run(ingest_queue.mark_sent, job, outgoing, chunks)
         if not is_wanted:
             return
-        self._listener(local_db)
+        self._local_dbs.notify(local_db.tenant)
         await self._ensure_collection(outgoing, await self._deliver(outgoing))
-        is_wanted = await local_db.run(lambda database: ingest_queue.switch_to(database, job, outgoing))
+        is_wanted = await local_db.run(ingest_queue.switch_to, job, outgoing)
         await self.delete_leftovers(local_db)
         if is_wanted:
-            await local_db.run(lambda database: ingest_queue.finish(database, job, content, outgoing, chunks))
+            await local_db.run(ingest_queue.finish, job, content, outgoing, chunks)
             self._metrics.documents.labels("indexed").inc()
         local_db.mark_changed()
 
@@ -273,13 +268,13 @@ class R2RIngestWorker:
     async def delete_leftovers(self, local_db: LocalDb) -> None:
         """Delete obsolete documents from R2R. Failures are retried later."""
         left = await local_db.run(catalogue.list_leftovers)
-        local_db.tombstones = frozenset(uuid for uuid, _ in left)
-        for uuid, collection in left:
+        local_db.tombstones = frozenset(left)
+        for uuid, collection in left.items():
             try:
                 async with self._removal_lock:
-                    if uuid in await local_db.run(catalogue.list_tombstones):
+                    if uuid in await local_db.run(catalogue.list_leftovers):
                         await self._delete_remote(uuid, collection)
-                        await local_db.run(partial(catalogue.remove_tombstone, uuid=uuid))
+                        await local_db.run(catalogue.remove_tombstone, uuid)
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
                 self._delete_leftovers_at = self._clock() + self._pauses.unreachable
@@ -295,5 +290,5 @@ class R2RIngestWorker:
             await self._client.delete_document(uuid)
 
     async def _record_failure(self, local_db: LocalDb, task: IngestTask, error: str, retry_at: float | None) -> None:
-        await local_db.run(lambda database: queue.record_failure(database, task, error, retry_at))
+        await local_db.run(queue.record_failure, task, error, retry_at)
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()

@@ -18,9 +18,9 @@ import anyio
 from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo
 from refdesk.engines.r2r import catalogue
+from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.http import NOT_FOUND
-from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.errors import EngineError, R2RRefused, RefdeskError
@@ -38,8 +38,6 @@ MAX_LISTED = 100_000
 
 MAX_CONCURRENT_COUNTS = 4
 """Concurrent requests to count documents. R2R handles nothing else during one."""
-
-Listener = Callable[[TenantId], None]
 
 
 class Mirror:
@@ -59,11 +57,6 @@ class Mirror:
         """Time of the last listing of each collection, by its id in R2R."""
         self._counted: dict[str, float] = {}
         self._watched: dict[str, float] = {}
-        self._listener: Listener = lambda _: None
-
-    def listen(self, listener: Listener) -> None:
-        """Call `listener` with a tenant whenever its collections or documents have changed."""
-        self._listener = listener
 
     async def run(self) -> None:
         """Sync forever at an interval."""
@@ -104,7 +97,7 @@ class Mirror:
         """Reload data that another process has changed."""
         if local_db.is_behind:
             await local_db.refresh()
-            self._listener(local_db.tenant)
+            self._local_dbs.notify(local_db.tenant)
 
     async def sync_collections(self) -> None:
         """Sync the list of collections."""
@@ -123,12 +116,12 @@ class Mirror:
 
     async def _update_tenant(self, local_db: LocalDb, remote: Sequence[RemoteCollection]) -> None:
         remote_ids = {each.id for each in remote}
-        changed = await local_db.run(lambda database: catalogue.update_collections(database, remote))
+        changed = await local_db.run(catalogue.update_collections, remote)
         _, uuids = await local_db.run(catalogue.list_collections)
         for uuid in set(uuids.values()) - remote_ids:
             # Another process may have created it since the list was requested.
             if not await self._client.has_collection(uuid):
-                await local_db.run(partial(catalogue.forget_collection, uuid=uuid))
+                await local_db.run(catalogue.forget_collection, uuid)
                 changed = True
         await self.reload(local_db, changed=changed)
 
@@ -137,7 +130,7 @@ class Mirror:
         await local_db.refresh()
         if changed:
             local_db.mark_changed()
-            self._listener(local_db.tenant)
+            self._local_dbs.notify(local_db.tenant)
 
     async def count_documents(self, local_db: LocalDb) -> None:
         """Count the documents of collections that haven't been listed yet."""
@@ -148,7 +141,7 @@ class Mirror:
                 total = await self._client.count_documents(uuid)
             if total is None:
                 return
-            await local_db.run(lambda database: catalogue.set_total(database, uuid, total))
+            await local_db.run(catalogue.set_total, uuid, total)
             self._counted[uuid] = self._now()
 
         fresh = self._now() - SYNC_SECONDS
@@ -190,7 +183,7 @@ class Mirror:
             if error.status == NOT_FOUND:
                 return  # the collection is gone; the next sync removes it
             raise
-        changed = await local_db.run(lambda database: catalogue.update_documents(database, uuid, remote, since))
+        changed = await local_db.run(catalogue.update_documents, uuid, remote, since)
         self._listed[uuid] = self._now()
         await self.reload(local_db, changed=changed)
 
@@ -224,7 +217,7 @@ class Mirror:
             )
             if made is not None:
                 local_db = await self._local_dbs.get_or_create(tenant)
-                await local_db.run(lambda database: catalogue.update_collections(database, [made]))
+                await local_db.run(catalogue.update_collections, [made])
                 self._listed[made.id] = self._now()
                 await self.reload(local_db)
                 return
@@ -235,7 +228,7 @@ class Mirror:
         async with self._collections_lock:
             uuid = local_db.uuids[slug]
             await self._list_collection(local_db, uuid)
-            await local_db.run(lambda database: catalogue.drop_collection(database, slug))
+            await local_db.run(catalogue.drop_collection, slug)
             await self._client.delete_collection(uuid)
             await self.reload(local_db)
 

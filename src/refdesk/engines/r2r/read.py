@@ -11,34 +11,33 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Any
+from typing import Any
 
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversions import Conversions, File, unheard
+from refdesk.documents.conversions import Conversions, unheard
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Place
 from refdesk.documents.packed_document import PackedDocument, pack
-from refdesk.documents.scratch import scratch_file
 from refdesk.documents.tokens import measure_tokens
 from refdesk.engines import base
 from refdesk.engines.base import Passage
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.r2r.catalogue import CatalogueEntry
+from refdesk.engines.r2r.catalogue import CatalogueEntry, LocalDb
 from refdesk.engines.r2r.client import R2RClient
-from refdesk.engines.r2r.local_db import LocalDb
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.naming import decode_chunk, is_uuid
 from refdesk.engines.r2r.schemas import RemoteChunk
+from refdesk.engines.storage import records
+from refdesk.engines.storage.intake import pack_text
+from refdesk.engines.storage.rows import parse_chunk_number
 
 MAX_DOCUMENTS = 16
 """Cached documents: an agent reads several parts of one."""
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Maximum size of a cached document."""
-
-_CHUNK = re.compile(r"c(\d{1,9})")
 
 
 class DocumentCache:
@@ -64,15 +63,15 @@ class DocumentCache:
             return None
         slug, _, name = id.partition("/")
         own = f"{local_db.resolve_slug(slug)}/{name}" if name else id
-        found = await local_db.run(lambda database: catalogue.find_document(database, own))
+        found = await local_db.run(catalogue.find_document, own)
         if found is None and (is_uuid(id) or local_db.resolve_slug(slug) in local_db.uuids):
             await self._mirror.list_documents(local_db, [local_db.resolve_slug(slug)] if name else list(local_db.uuids))
-            found = await local_db.run(lambda database: catalogue.find_document(database, own))
+            found = await local_db.run(catalogue.find_document, own)
         return (local_db, found) if found else None
 
     async def read(self, local_db: LocalDb, entry: CatalogueEntry) -> base.Document | None:
         """Return a document with its text as Markdown."""
-        info = await local_db.run(lambda database: catalogue.load_info(database, entry.key))
+        info = await local_db.run(records.load_info, entry.id)
         opened = await self.open(local_db, entry)
         if info is None or opened is None:
             return None
@@ -98,11 +97,10 @@ class DocumentCache:
         self, local_db: LocalDb, entry: CatalogueEntry, chunk_id: str, before: int, after: int
     ) -> list[Passage] | None:
         """Return the chunks around one, or None if the document has no such chunk."""
-        owner, _, name = chunk_id.rpartition("#")
-        number = _CHUNK.fullmatch(name)
-        if owner != entry.id or number is None or number[1].strip("0") == "":
+        number = parse_chunk_number(chunk_id, entry.id)
+        if not number:
             return None
-        order = int(number[1]) - 1
+        order = number - 1
         first = max(order - before, 0)
         chunks = await self._client.get_chunks(entry.uuid, first, order + after - first + 1)
         if len(chunks) <= order - first:
@@ -148,10 +146,7 @@ async def rebuild_document(conversions: Conversions, chunks: Sequence[RemoteChun
     decoded = [decode_remote_chunk(number, remote) for number, remote in enumerate(chunks, 1)]
     marker = f"refdesk-{secrets.token_hex(8)}"
     markdown = "\n\n".join(_mark_chunks(decoded if is_ours else _strip_overlaps(decoded), marker))
-    async with scratch_file() as file:
-        body = markdown.encode("utf-8", "replace")
-        await to_thread.run_sync(_write, file, body)
-        packed = await conversions.pack(File(file.fileno(), "document.md", len(body), is_own=True), unheard)
+    packed = await pack_text(conversions, "document.md", markdown.encode("utf-8", "replace"), unheard, is_own=True)
     own: Mapping[str, Any] = (chunks[0].own or {}) if chunks else {}
     return await to_thread.run_sync(_add_pages, packed, decoded, marker, own, name, title)
 
@@ -237,8 +232,3 @@ def _place_blocks(blocks: Sequence[Block], chunks: Sequence[Chunk], marker: str,
             page = chunks[int(block.text.rpartition("-")[2])].first_page
         else:
             yield replace(block, place=Place(page) if page and has_pages else None)
-
-
-def _write(file: IO[bytes], body: bytes) -> None:
-    file.write(body)
-    file.flush()

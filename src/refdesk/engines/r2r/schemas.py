@@ -102,18 +102,14 @@ class RemoteChunk:
             id=parse_uuid(fields, "id"),
             document=parse_uuid(fields, "document_id"),
             collections=parse_uuids(fields, "collection_ids"),
-            text=_strip_title(parse_text(fields, "text"), metadata),
+            # R2R prepends the title to search results.
+            text=parse_text(fields, "text").removeprefix(f"Document Title: {metadata.get('title')}\n\nText: "),
             score=float(score) if isinstance(score, int | float) else 0.0,
             order=order if isinstance(order, int) else 0,
             page=page if isinstance(page, int) and page > 0 else None,
             own=parse_own_metadata(metadata),
             metadata=extract_foreign_metadata(metadata),
         )
-
-
-def _strip_title(text: str, metadata: Mapping[str, Any]) -> str:
-    """Remove the title that R2R prepends to search results."""
-    return text.removeprefix(f"Document Title: {metadata.get('title')}\n\nText: ") if "title" in metadata else text
 
 
 _R2R_KEYS = frozenset(

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar, TypeVarTuple
 
 import anyio
 from anyio import CancelScope, CapacityLimiter, to_thread
@@ -38,6 +38,7 @@ POLL_SECONDS = 0.1
 """Interval for polling documents that a caller waits for."""
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _COUNTS = """
 SELECT tenant, (SELECT count(*) FROM documents), (SELECT count(*) FROM collections),
@@ -104,7 +105,10 @@ class ConnectionPool:
     @contextmanager
     def borrow(self, call: object) -> Iterator[sqlite3.Connection]:
         """Yield a connection reserved for this call."""
-        connection = self._acquire(call)
+        with self._changed:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            connection = self._busy[call] = self._idle.pop() if self._idle else self._open()
         try:
             yield connection
         finally:
@@ -129,14 +133,6 @@ class ConnectionPool:
             for connection in self._idle:
                 connection.close()
             self._idle.clear()
-
-    def _acquire(self, call: object) -> sqlite3.Connection:
-        with self._changed:
-            if self._closed:
-                raise EngineError("the engine is closed")
-            connection = self._idle.pop() if self._idle else self._open()
-            self._busy[call] = connection
-            return connection
 
     def _open(self) -> sqlite3.Connection:
         # Used by one thread at a time, though not always the same one.
@@ -179,27 +175,38 @@ class TenantDatabase:
         with translate_errors(f"cannot use {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._connections.borrow(self) as database:
-                if _read_version(database) != self.schema_version:
+                version = _read_version(database)
+                if version == 0:
                     # One process creates the tables, the others find them complete.
                     with transaction(database):
-                        self._create_tables(database)
+                        version = _read_version(database) or self._create_tables(database)
+                if version != self.schema_version:
+                    raise EngineError(
+                        f"{self.folder / DATABASE} was written by another version of Refdesk (schema {version}, this "
+                        f"one reads {self.schema_version}); {self.other_version_hint}"
+                    )
 
-    def _create_tables(self, database: sqlite3.Connection) -> None:
-        version = _read_version(database)
-        if version == 0:
-            for package in (__package__, self.schema_package):
-                _execute_script(database, resources.files(package).joinpath("schema.sql").read_text("utf-8"))
-            database.execute("INSERT INTO owner (tenant) VALUES (?)", (self.tenant,))
-            database.execute(f"PRAGMA user_version = {self.schema_version}")
-        elif version != self.schema_version:
-            raise EngineError(
-                f"{self.folder / DATABASE} was written by another version of Refdesk (schema {version}, this one reads "
-                f"{self.schema_version}); {self.other_version_hint}"
-            )
+    def _create_tables(self, database: sqlite3.Connection) -> int:
+        for package in (__package__, self.schema_package):
+            # Not `executescript`, which would commit the open transaction.
+            statement = ""
+            for line in resources.files(package).joinpath("schema.sql").read_text("utf-8").splitlines(keepends=True):
+                statement += line
+                if sqlite3.complete_statement(statement):
+                    database.execute(statement)
+                    statement = ""
+        database.execute("INSERT INTO owner (tenant) VALUES (?)", (self.tenant,))
+        database.execute(f"PRAGMA user_version = {self.schema_version}")
+        return self.schema_version
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
-        """Run a function with the database in a thread."""
-        return await self._call_in_thread(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
+    async def run(self, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
+        """Call a function with the database, and with the other arguments, in a thread."""
+        return await self.run_with(self._limiter, work, *args)
+
+    async def run_with(self, limiter: CapacityLimiter, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
+        """Call a function as `run` does, in a thread of this limiter."""
+        in_thread = partial(to_thread.run_sync, limiter=limiter)
+        return await self._call_in_thread(lambda database: work(database, *args), in_thread)
 
     async def _call_in_thread(
         self, work: Callable[[sqlite3.Connection], T], in_thread: Callable[[Callable[[], T]], Awaitable[T]]
@@ -222,7 +229,7 @@ class TenantDatabase:
 
     async def get_statuses(self, ids: Sequence[str]) -> list[DocumentStatus]:
         """Return the statuses of documents in the requested order. Deleted ones are omitted."""
-        return await self.run(lambda database: records.get_statuses(database, ids, dict(self.conversion_progress)))
+        return await self.run(records.get_statuses, ids, dict(self.conversion_progress))
 
     async def get_status(self, id: str) -> DocumentStatus | None:
         """Return the status of a document, or None."""
@@ -239,9 +246,7 @@ class TenantDatabase:
 
     async def list_documents(self, listing: Listing) -> tuple[list[DocumentStatus], int]:
         """Return a page of documents, and the total number of matches."""
-        return await self.run(
-            lambda database: records.list_documents(database, listing, dict(self.conversion_progress))
-        )
+        return await self.run(records.list_documents, listing, dict(self.conversion_progress))
 
     async def refresh(self) -> None:
         """Load changes made by this or another process."""
@@ -279,6 +284,8 @@ class TenantPool(Generic[D]):
         self._max_open = max_open
         self._open: OrderedDict[TenantId, D] = OrderedDict()
         self._open_lock = anyio.Lock()
+        self.listeners: list[Callable[[TenantId], None]] = []
+        """Called with a tenant whenever its documents or collections have changed."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -290,6 +297,11 @@ class TenantPool(Generic[D]):
 
     def __iter__(self) -> Iterator[D]:
         return iter(list(self._open.values()))
+
+    def notify(self, tenant: TenantId) -> None:
+        """Call the listeners."""
+        for listener in self.listeners:
+            listener(tenant)
 
     def get_open(self, tenant: TenantId) -> D | None:
         """Return a tenant's database if it is already open."""
@@ -374,13 +386,3 @@ class TenantPool(Generic[D]):
     def path(self, tenant: TenantId) -> Path:
         """Return the folder of a tenant."""
         return self._folder / tenant_folder_name(tenant)
-
-
-def _execute_script(database: sqlite3.Connection, script: str) -> None:
-    """Execute a script within the open transaction, which `executescript` would commit."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            database.execute(statement)
-            statement = ""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
-from typing import IO
 
 from anyio import to_thread
 
@@ -23,7 +21,6 @@ from refdesk.engines.storage.rows import sha256_hex
 from refdesk.engines.storage.source_rows import decode_path, format_stamp
 from refdesk.errors import CannotOpen, EngineError
 
-READ_SIZE = 1 << 20
 NO_ROOM = frozenset({ENOSPC, EDQUOT, EROFS})
 
 
@@ -46,7 +43,7 @@ class SourceReader:
         async def progress(done: float, total: float | None, _doing: str) -> None:
             on_progress(done / total if total else 0.0)
 
-        with _translate_os_errors(task):
+        try:
             match task.kind:
                 case "file":
                     return await self._load_file(task, progress, is_own)
@@ -56,6 +53,11 @@ class SourceReader:
                     return await self._load_converted(tenant, task)
                 case _:
                     return await self._load_text(task, progress, is_own)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                # Stops all work.
+                raise EngineError(f"no disk space to convert {task.id}: {error.strerror}") from error
+            raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
 
     async def _load_file(self, task: IngestTask, progress: Progress, is_own: bool) -> SourceContent:
         with await to_thread.run_sync(self._open, task) as opened:
@@ -108,22 +110,20 @@ class SourceReader:
         digest = sha256_hex(body)
         if digest == task.digest:
             return SourceContent(None, digest, "", len(body))
-        async with scratch_file() as file:
-            await to_thread.run_sync(_write, file, body)
-            name = f"{task.title or 'text'}.md"
-            packed = await self._conversions.pack(File(file.fileno(), name, len(body), is_own=is_own), progress)
+        packed = await pack_text(self._conversions, f"{task.title or 'text'}.md", body, progress, is_own=is_own)
         return SourceContent(packed, digest, "", len(body))
 
 
-@contextmanager
-def _translate_os_errors(task: IngestTask) -> Iterator[None]:
-    """Raise EngineError if the disk is full, which stops all work, and CannotOpen if this source can't be read."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise EngineError(f"no disk space to convert {task.id}: {error.strerror}") from error
-        raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
+async def pack_text(conversions: Conversions, name: str, body: bytes, progress: Progress, *, is_own: bool) -> bytes:
+    """Convert a text in memory to a packed document."""
+
+    def write() -> None:
+        file.write(body)
+        file.flush()
+
+    async with scratch_file() as file:
+        await to_thread.run_sync(write)
+        return await conversions.pack(File(file.fileno(), name, len(body), is_own=is_own), progress)
 
 
 def _read_original_size(packed: bytes) -> int:
@@ -132,16 +132,9 @@ def _read_original_size(packed: bytes) -> int:
         return opened.about.size or len(packed)
 
 
-def _write(file: IO[bytes], body: bytes) -> None:
-    file.write(body)
-    file.flush()
-
-
 def _digest_and_stamp(fd: int) -> tuple[str, str]:
     """Return the SHA-256 of an open file, and its stamp from before reading, so that a later change is detected."""
     stamp = format_stamp(os.fstat(fd))
     os.lseek(fd, 0, os.SEEK_SET)
-    hashed = hashlib.sha256()
-    while part := os.read(fd, READ_SIZE):
-        hashed.update(part)
-    return hashed.hexdigest(), stamp
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), stamp

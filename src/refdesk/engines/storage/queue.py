@@ -55,7 +55,7 @@ def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Seque
     return [IngestTask(**row) for row in fetch_dicts(rows)]
 
 
-def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: SourceContent, *, has_model: bool) -> None:
+def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: SourceContent, has_model: bool) -> None:
     """Mark a document as unchanged. Its version or metadata may differ, which needs no indexing.
 
     It moves on to embedding only if there is a model.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from refdesk.documents.model import slug_of
 from refdesk.engines.base import (
     IN_PROGRESS,
     CollectionInfo,
+    DocumentInfo,
     DocumentStatus,
     FileSource,
     FolderSync,
@@ -25,10 +27,12 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.storage.rows import (
     DOCUMENT_COLUMNS,
+    INFO_COLUMNS,
     IS_IN_PROGRESS,
     PENDING_COUNT,
     STATUS_OF_STAGE,
     build_collection_info,
+    build_document_info,
     build_document_status,
     dump_json,
     fetch_dicts,
@@ -293,6 +297,16 @@ def get_statuses(
         )
         found |= {row["id"]: build_document_status(row, conversion_progress) for row in fetch_dicts(rows)}
     return [found[id] for id in ids if id in found]
+
+
+def load_info(database: Database, id: str) -> DocumentInfo | None:
+    """Return the metadata of an indexed document."""
+    rows = database.execute(
+        f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
+        "WHERE d.id = ? AND d.indexed_at IS NOT NULL",
+        (id,),
+    )
+    return next(starmap(build_document_info, rows), None)
 
 
 def list_document_ids(database: Database, prefix: str, parts: Sequence[str], limit: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,6 +68,13 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 def now() -> str:
     """Return the current time in the format of rows."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def parse_chunk_number(chunk_id: str, document_id: str) -> int | None:
+    """Return the number of a chunk of this document, or None if it isn't the id of one."""
+    owner, _, name = chunk_id.rpartition("#")
+    number = re.fullmatch(r"c(\d{1,9})", name)
+    return int(number[1]) if number is not None and owner == document_id else None
 
 
 def dump_json(value: Any) -> str:

@@ -4,8 +4,8 @@ Updatable and filterable, with high recall. It is derived data: its owner can re
 the last change it contains. It only handles numbers, neither documents nor models.
 """
 
-from refdesk.engines.embedded.vectors.arrays import Float32s, Row
 from refdesk.engines.embedded.vectors.reader import Vectors
+from refdesk.engines.embedded.vectors.segment import Float32s, Row
 from refdesk.engines.embedded.vectors.writer import VectorWriter
 
 __all__ = ["Float32s", "Row", "VectorWriter", "Vectors"]

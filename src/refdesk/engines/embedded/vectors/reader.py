@@ -1,22 +1,61 @@
-"""Reader of the vector index: a snapshot of one commit, until it is refreshed."""
+"""Reader of the vector index: a snapshot of one commit, until it is refreshed.
+
+The manifest names the segments, their deleted documents and the last change. It is replaced atomically, so that readers
+always see a complete commit.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import orjson
 
 from refdesk.engines.embedded.fulltext import IndexDamaged
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers
-from refdesk.engines.embedded.vectors.manifest import MANIFEST, Manifest, decode_manifest
 from refdesk.engines.embedded.vectors.scan import EXCLUDED, RowSelection, find_nearest
-from refdesk.engines.embedded.vectors.segment import Segment
+from refdesk.engines.embedded.vectors.segment import Flags, Float32s, Numbers, Segment
+from refdesk.support.fs import fsync_folder, replace_file
+
+MANIFEST = "manifest"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One state of the index."""
+
+    model: str = ""
+    dimensions: int = 0
+    mark: int = 0
+    segments: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Segment files, each with the numbers of runs whose document was deleted."""
+
+
+def decode_manifest(data: bytes, path: Path) -> Manifest:
+    """Parse a manifest. The checksum also guarantees the structure of the content."""
+    checksum, _, body = data.rstrip(b"\n").partition(b"\n")
+    if checksum != b"%08x" % zlib.crc32(body):
+        raise IndexDamaged(f"{path} is corrupt: its checksum doesn't match")
+    stored = orjson.loads(body)
+    if stored["format"] != FORMAT:
+        raise IndexDamaged(f"{path} was written by another version of Refdesk")
+    segments = {name: tuple(dead) for name, dead in stored["segments"].items()}
+    return Manifest(stored["model"], stored["dimensions"], stored["mark"], segments)
+
+
+def replace_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest atomically and durably, including the segments it names."""
+    fsync_folder(folder)
+    body = orjson.dumps({"format": FORMAT, **asdict(manifest)})
+    replace_file(folder / MANIFEST, b"%08x\n%b\n" % (zlib.crc32(body), body))
+
 
 MAX_OPEN_ATTEMPTS = 10
 """Attempts to open the index while a writer is replacing its segments."""

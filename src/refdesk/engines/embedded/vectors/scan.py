@@ -13,17 +13,17 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.vectors.arrays import (
+from refdesk.engines.embedded.vectors.segment import (
     COARSE_WORDS,
     Bytes,
     Flags,
     Float32s,
     Numbers,
+    Segment,
     Words,
     encode_signs,
     split_blocks,
 )
-from refdesk.engines.embedded.vectors.segment import Segment
 
 Counts = NDArray[np.unsignedinteger]
 
@@ -122,17 +122,23 @@ def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int
     selections = [selection for selection in selections if selection.count]
     if sum(selection.count for selection in selections) <= EXACT_ROWS:
         return _score_best([(selection.segment, selection.rows) for selection in selections], query, limit)
-    wanted = max(FINE_ROWS, limit * FINE_FACTOR)
-    found = _filter_coarse(selections, query, max(COARSE_ROWS, COARSE_FACTOR * wanted))
-    return _score_best(_filter_fine(found, wanted), query, limit)
-
-
-def _filter_coarse(selections: Sequence[RowSelection], query: Float32s, wanted: int) -> list[_CoarseMatches]:
+    fine_rows = max(FINE_ROWS, limit * FINE_FACTOR)
+    coarse_rows = max(COARSE_ROWS, COARSE_FACTOR * fine_rows)
     sweeps = [_sweep(selection, query) for selection in selections]
     step = min(max(1, sum(len(part.counts) for part in sweeps) // SAMPLE_ROWS), LONGEST_STEP)
     sample = np.concatenate([part.counts[::step] for part in sweeps])
-    threshold = min(_find_threshold(sample, wanted / step), EXCLUDED - 1)
-    return [part.select_within(threshold, MAX_OVERSHOOT * wanted) for part in sweeps]
+    threshold = min(_find_threshold(sample, coarse_rows / step), EXCLUDED - 1)
+    found = [part.select_within(threshold, MAX_OVERSHOOT * coarse_rows) for part in sweeps]
+    counts: list[Counts] = []
+    for part in found:
+        differing = part.segment.suffixes.take(part.rows, axis=0) ^ part.code[COARSE_WORDS:]
+        counts.append(part.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16))
+    threshold = _find_threshold(np.concatenate(counts), fine_rows)
+    best = [
+        (part.segment, part.rows[_select_within(whole, threshold, MAX_OVERSHOOT * fine_rows)])
+        for part, whole in zip(found, counts, strict=True)
+    ]
+    return _score_best(best, query, limit)
 
 
 def _sweep(selection: RowSelection, query: Float32s) -> _Sweep:
@@ -172,18 +178,6 @@ def _count_differences(prefixes: Words, code: Words, slices: Iterable[tuple[slic
     for cluster_slice, total in slices:
         differing = np.bitwise_xor(prefixes[:, cluster_slice], code, out=words[:, : len(total)])
         np.add.reduce(np.bitwise_count(differing, out=counts[:, : len(total)]), axis=0, out=total)
-
-
-def _filter_fine(found: Sequence[_CoarseMatches], wanted: int) -> list[tuple[Segment, Numbers]]:
-    counts: list[Counts] = []
-    for part in found:
-        differing = part.segment.suffixes.take(part.rows, axis=0) ^ part.code[COARSE_WORDS:]
-        counts.append(part.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16))
-    threshold = _find_threshold(np.concatenate(counts), wanted)
-    return [
-        (part.segment, part.rows[_select_within(whole, threshold, MAX_OVERSHOOT * wanted)])
-        for part, whole in zip(found, counts, strict=True)
-    ]
 
 
 def _find_threshold(counts: Counts, wanted: float) -> int:

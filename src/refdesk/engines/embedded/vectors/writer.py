@@ -14,10 +14,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from refdesk.engines.embedded.vectors.arrays import Row, RowTable, quantize
-from refdesk.engines.embedded.vectors.manifest import MANIFEST, Manifest, replace_manifest
-from refdesk.engines.embedded.vectors.reader import SegmentView, open_state
-from refdesk.engines.embedded.vectors.segment import Segment, SegmentSource, write_segment
+from refdesk.engines.embedded.vectors.reader import MANIFEST, Manifest, SegmentView, open_state, replace_manifest
+from refdesk.engines.embedded.vectors.segment import Row, RowTable, Segment, SegmentSource, quantize, write_segment
 
 SMALL_ROWS = 4096
 """Segments below this size are always merged: they cost a search as much as large ones, and a commit almost nothing."""
@@ -39,15 +37,11 @@ class SegmentSize:
     alive: int
     rows: int
 
-    @property
-    def has_many_dead_rows(self) -> bool:
-        """Whether enough rows were deleted to rewrite it."""
-        return self.rows - self.alive >= max(1, self.rows * DEAD_SHARE)
-
 
 def choose_merges(sizes: Sequence[SegmentSize], fresh: int) -> list[int]:
     """Return the segments to merge with this many new rows."""
-    chosen = [number for number, size in enumerate(sizes) if size.has_many_dead_rows]
+    dead = [size.rows - size.alive for size in sizes]
+    chosen = [n for n, size in enumerate(sizes) if dead[n] >= max(1, size.rows * DEAD_SHARE)]
     others = sorted(set(range(len(sizes))) - set(chosen), key=lambda number: sizes[number].alive)
     together = fresh + sum(sizes[number].alive for number in chosen)
     taken = 0
