@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refdesk.config import Config, McpServerConfig, list_ineffective_settings, load, load_servers_again
+from refdesk.config import Config, McpServerConfig, load, load_servers_again
 from refdesk.config.other_clients import IGNORED, KNOWN
 from refdesk.config.server_entries import KEYS, read_entries
 from refdesk.errors import ConfigError
@@ -217,7 +217,7 @@ def test_credentials_that_are_named_by_their_variables_become_headers() -> None:
 def test_what_means_nothing_here_is_passed_over_and_what_is_in_vain_is_said() -> None:
     assert server({**STDIO, **dict.fromkeys(IGNORED, "whatever")}) == server(STDIO)
     config = load(None, {}, {"mcpServers": {"one": {**STDIO, "timeout": 60, "oauth": {}}}})
-    assert sorted(list_ineffective_settings(config)) == [
+    assert sorted(config.warnings) == [
         "command line: mcpServers.one.oauth: is ignored; set headers, with ${NAME} for the token",
         "command line: mcpServers.one.timeout: is ignored, as clients disagree on its unit; set call_timeout_seconds",
     ]

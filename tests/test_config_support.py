@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.config import TOOLSETS, list_ineffective_settings, load, require_support
+from refdesk.config import TOOLSETS, load, require_support
 from refdesk.errors import ConfigError
 
 
 def test_the_defaults_have_nothing_to_point_out_and_all_that_they_need() -> None:
     config = load(None, {})
-    assert list_ineffective_settings(config) == []
+    assert config.warnings == ()
     require_support(config)
 
 
 def test_what_is_set_in_vain_is_pointed_out_with_its_source(tmp_path: Path) -> None:
     path = tmp_path / "refdesk.yaml"
     path.write_text("mcpServers: {a: {command: x, timeout: 5}}\n")
-    (said,) = list_ineffective_settings(load(path, {}))
+    (said,) = load(path, {}).warnings
     assert said.startswith("refdesk.yaml: mcpServers.a.timeout: is ignored")
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.terminal import print_json
-from refdesk.config import list_ineffective_settings, require_support
+from refdesk.config import require_support
 from refdesk.downstream.files.servers_file import load_servers
 
 MAX_COLUMN_WIDTH = 60
@@ -19,7 +19,7 @@ def check(arguments: SimpleNamespace) -> int:
     """Run `refdesk check`; with `--show`, print every setting with its value and source."""
     config = load_settings(arguments, serves=True)
     require_support(config)
-    for warning in (*list_ineffective_settings(config), *load_servers(config, os.environ).warnings):
+    for warning in (*config.warnings, *load_servers(config, os.environ).warnings):
         print(f"refdesk: {warning}", file=sys.stderr)
     settings = config.describe()
     if arguments.json:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from refdesk.cli.load_config import load_settings
-from refdesk.config import Config, list_ineffective_settings, require_support
+from refdesk.config import Config, require_support
 from refdesk.errors import ConfigError, RefdeskError
 
 if TYPE_CHECKING:
@@ -125,6 +125,6 @@ def _open_log(config: Config, level: str) -> Log:
 
     log = Log(level, config.logging.format, config.logging.file)
     log.capture_standard_logging()
-    for warning in list_ineffective_settings(config):
+    for warning in config.warnings:
         log.events.warning(warning)
     return log

@@ -30,10 +30,10 @@ from refdesk.config.models import (
     SentryConfig,
     ServerConfig,
 )
+from refdesk.config.rules import require_support
 from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SETTINGS, Setting, list_settings
 from refdesk.config.types import MASK, Url
-from refdesk.config.unsupported import list_ineffective_settings, require_support
 
 __all__ = [
     "ENVIRONMENT",
@@ -69,7 +69,6 @@ __all__ = [
     "Url",
     "Variable",
     "find_config_file",
-    "list_ineffective_settings",
     "list_settings",
     "load",
     "load_servers_again",
