@@ -109,7 +109,7 @@ class ApiKey(ConfigSection):
     def digest(self) -> str:
         """SHA-256 of the key in hexadecimal, whichever way the key was given."""
         if self.key_sha256 is not None:
-            return self.key_sha256.get_secret_value()
+            return self.key_sha256.get_secret_value().lower()
         key = self.key.get_secret_value() if self.key else ""
         return hashlib.sha256(key.encode()).hexdigest()
 

@@ -5,7 +5,7 @@ Each client has its own keys for the same things, and keys that mean nothing to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,10 +43,23 @@ RENAMED = {
 }
 """Synonyms of Refdesk's keys. Giving two synonyms with different values is a problem."""
 
-ALLOWING = ("includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools")
-DENYING = ("excludeTools", "exclude_tools", "disabledTools", "disabled_tools")
+TOOL_LISTS = {
+    **dict.fromkeys(("includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools"), "allow"),
+    **dict.fromkeys(("excludeTools", "exclude_tools", "disabledTools", "disabled_tools"), "deny"),
+}
+"""Lists of tools, with the key of `tools` that each stands for."""
 
-_REDUNDANT_TYPES = {"local": None, "remote": None, "builtin": None}
+CONVERTED = (
+    *"disabled command type transport transportType tools".split(),
+    *"bearer_token_env_var env_http_headers env_vars startup_timeout_ms".split(),
+    *TOOL_LISTS,
+)
+"""Keys whose values need converting. They are converted in this order, after all other keys have been copied."""
+
+KNOWN = frozenset({*IGNORED, *UNSUPPORTED, *RENAMED, *CONVERTED, "envFile"})
+"""Every key that other clients' files may have."""
+
+REDUNDANT_TYPES = ("local", "remote", "builtin")
 """Types of opencode and others that only repeat what `command` and `url` already say."""
 
 
@@ -65,112 +78,72 @@ class TranslatedEntry:
         else:
             self.entry[key] = value
 
+    def merge(self, key: str, more: Any, original_key: str) -> None:
+        """Add environment variables or headers to those of a key, which take precedence."""
+        existing = self.entry.get(key, {})
+        if isinstance(existing, Mapping) and isinstance(more, Mapping):
+            self.entry[key] = {**more, **existing}
+        else:
+            self.problems.append((original_key, "expected names of environment variables"))
+
 
 def translate(raw: Mapping[Any, Any]) -> TranslatedEntry:
     """Translate a server entry of any client's file. Unknown keys are kept, so that validation can report them."""
     out = TranslatedEntry()
-    original_key = {key: value for key, value in raw.items() if value is not None and key not in IGNORED}
-    for key in original_key.keys() & UNSUPPORTED.keys():
+    values = {key: value for key, value in raw.items() if value is not None and key not in IGNORED}
+    for key in values.keys() & UNSUPPORTED.keys():
         out.warnings.append((key, UNSUPPORTED[key]))
-    for key, value in original_key.items():
-        if key not in UNSUPPORTED and key not in _CONVERTERS:
+    for key, value in values.items():
+        if key not in UNSUPPORTED and key not in CONVERTED:
             out.put(RENAMED.get(key, key), value, key)
-    for key, put in _CONVERTERS.items():
-        if key in original_key:
-            put(out, key, original_key[key])
-    if "httpUrl" in original_key:
+    for key in CONVERTED:
+        if key in values:
+            _convert(key, values[key], out)
+    if "httpUrl" in values:
         out.entry.setdefault("type", "http")
     return out
 
 
-def _convert_disabled(out: TranslatedEntry, key: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        out.problems.append((key, "expected true or false"))
-    elif value:
-        out.put("enabled", False, key)
-
-
-def _convert_type(out: TranslatedEntry, key: str, value: Any) -> None:
-    if not (isinstance(value, str) and value in _REDUNDANT_TYPES):
-        out.put("type", value, key)
-
-
-def _convert_command(out: TranslatedEntry, key: str, value: Any) -> None:
-    """Convert a program, a list of program and arguments (opencode), or an object that adds the environment (Zed)."""
-    if isinstance(value, list) and value:
-        out.put("command", value[0], key)
-        if value[1:]:
-            out.put("args", value[1:], key)
-    elif isinstance(value, Mapping) and "path" in value:
-        for inner, name in (("path", "command"), ("args", "args"), ("env", "env")):
-            if value.get(inner) is not None:
-                out.put(name, value[inner], f"{key}.{inner}")
-    else:
-        out.put("command", value, key)
-
-
-def _convert_tools(out: TranslatedEntry, key: str, value: Any) -> None:
-    """Convert tool rules; a plain list of names, as some clients have it, becomes the allow list."""
-    if isinstance(value, list):
-        value = {} if "*" in value else {"allow": value}
-    out.put("tools", value, key)
-
-
-def _convert_tool_list(rule: str) -> Callable[[TranslatedEntry, str, Any], None]:
-    def add(out: TranslatedEntry, key: str, value: Any) -> None:
-        tools = out.entry.get("tools", {})
-        if not isinstance(tools, Mapping) or rule in tools:
-            out.problems.append((key, f"tools.{rule} is set twice under different names; keep one"))
-        else:
-            out.entry["tools"] = {**tools, rule: value}
-
-    return add
-
-
-def _convert_bearer_variable(out: TranslatedEntry, key: str, value: Any) -> None:
-    _merge_into("headers", out, key, {"Authorization": f"Bearer ${{{value}}}"} if isinstance(value, str) else value)
-
-
-def _convert_header_variables(out: TranslatedEntry, key: str, value: Any) -> None:
-    is_mapping = isinstance(value, Mapping)
-    _merge_into(
-        "headers", out, key, {name: f"${{{variable}}}" for name, variable in value.items()} if is_mapping else value
-    )
-
-
-def _convert_env_names(out: TranslatedEntry, key: str, value: Any) -> None:
-    is_name_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    _merge_into("env", out, key, {name: f"${{{name}:-}}" for name in value} if is_name_list else value)
-
-
-def _merge_into(target: str, out: TranslatedEntry, key: str, more: Any) -> None:
-    existing = out.entry.get(target, {})
-    if isinstance(existing, Mapping) and isinstance(more, Mapping):
-        out.entry[target] = {**more, **existing}
-    else:
-        out.problems.append((key, "expected names of environment variables"))
-
-
-def _convert_startup_milliseconds(out: TranslatedEntry, key: str, value: Any) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    out.put("connect_timeout_seconds", value / 1000 if is_number else value, key)
-
-
-_CONVERTERS: dict[str, Callable[[TranslatedEntry, str, Any], None]] = {
-    "disabled": _convert_disabled,
-    "command": _convert_command,
-    "type": _convert_type,
-    "transport": _convert_type,
-    "transportType": _convert_type,
-    "tools": _convert_tools,
-    "bearer_token_env_var": _convert_bearer_variable,
-    "env_http_headers": _convert_header_variables,
-    "env_vars": _convert_env_names,
-    "startup_timeout_ms": _convert_startup_milliseconds,
-    **dict.fromkeys(ALLOWING, _convert_tool_list("allow")),
-    **dict.fromkeys(DENYING, _convert_tool_list("deny")),
-}
-"""Keys whose values need converting. They run in this order, after all other keys have been copied."""
-
-KNOWN = frozenset({*IGNORED, *UNSUPPORTED, *RENAMED, *_CONVERTERS, "envFile"})
-"""Every key that other clients' files may have."""
+def _convert(key: str, value: Any, out: TranslatedEntry) -> None:
+    match key, value:
+        case "disabled", bool():
+            if value:
+                out.put("enabled", False, key)
+        case "disabled", _:
+            out.problems.append((key, "expected true or false"))
+        case "command", [program, *args]:
+            # A list of program and arguments, as of opencode.
+            out.put("command", program, key)
+            if args:
+                out.put("args", args, key)
+        case "command", {"path": _}:
+            # An object that adds the environment, as of Zed.
+            for inner, name in (("path", "command"), ("args", "args"), ("env", "env")):
+                if value.get(inner) is not None:
+                    out.put(name, value[inner], f"{key}.{inner}")
+        case (("type" | "transport" | "transportType"), _):
+            if value not in REDUNDANT_TYPES:
+                out.put("type", value, key)
+        case "tools", list():
+            # Some clients have a plain list of names.
+            out.put("tools", {} if "*" in value else {"allow": value}, key)
+        case "bearer_token_env_var", _:
+            out.merge("headers", {"Authorization": f"Bearer ${{{value}}}"} if isinstance(value, str) else value, key)
+        case "env_http_headers", Mapping():
+            out.merge("headers", {name: f"${{{variable}}}" for name, variable in value.items()}, key)
+        case "env_vars", list() if all(isinstance(name, str) for name in value):
+            out.merge("env", {name: f"${{{name}:-}}" for name in value}, key)
+        case (("env_http_headers" | "env_vars"), _):
+            out.merge("headers" if key == "env_http_headers" else "env", value, key)
+        case "startup_timeout_ms", int() | float() if not isinstance(value, bool):
+            out.put("connect_timeout_seconds", value / 1000, key)
+        case "startup_timeout_ms", _:
+            out.put("connect_timeout_seconds", value, key)
+        case _ if rule := TOOL_LISTS.get(key):
+            tools = out.entry.get("tools", {})
+            if not isinstance(tools, Mapping) or rule in tools:
+                out.problems.append((key, f"tools.{rule} is set twice under different names; keep one"))
+            else:
+                out.entry["tools"] = {**tools, rule: value}
+        case _:
+            out.put(key, value, key)
