@@ -6,7 +6,7 @@ Values are masked in faults: any text of a server may hold a secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from refdesk.config.plain_files import read_plain_text
 from refdesk.config.server_model import INTERNAL_FIELDS, DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SERVERS
 from refdesk.config.types import MASK, is_encodable
-from refdesk.config.variables import ServerExpander
+from refdesk.config.variables import expand_for_server
 from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 
 NAME = re.compile(r"(?! )[A-Za-z0-9._ -]{1,64}(?<! )")
@@ -60,17 +60,38 @@ class ServerEntries:
         self.broken[name if isinstance(name, str) else quoted(name)] = faults
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyPath:
+@dataclass(slots=True)
+class _EntryReader:
+    """Expands the variables in one server entry, and locates its faults."""
+
     source: str
     key: str
-
-    def below(self, *steps: object) -> str:
-        inner = (f"[{step}]" if isinstance(step, int) else f".{quoted(step)}" for step in steps if step != "[key]")
-        return self.key + "".join(inner)
+    environ: Mapping[str, str]
+    folder: Path
+    secrets: set[str] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+    values: int = 0
 
     def fault(self, text: str, *steps: object) -> Fault:
-        return Fault(self.source, self.below(*steps), text)
+        inner = (f"[{step}]" if isinstance(step, int) else f".{quoted(step)}" for step in steps if step != "[key]")
+        return Fault(self.source, self.key + "".join(inner), text)
+
+    def expand(self, raw: Any, *steps: object) -> Any:
+        """Return the value with variables expanded in every text inside it."""
+        self.values += 1
+        if self.values > MAX_VALUES or len(steps) > MAX_DEPTH:
+            return raw
+        if isinstance(raw, str):
+            problems: list[str] = []
+            text = expand_for_server(raw, self.environ, self.folder, problems, self.secrets)
+            problems = problems if is_encodable(text) else ["not UTF-8 text"]
+            self.faults += [self.fault(problem, *steps) for problem in dict.fromkeys(problems)]
+            return text
+        if isinstance(raw, Mapping):
+            return {name: self.expand(item, *steps, name) for name, item in raw.items()}
+        if isinstance(raw, list | tuple):
+            return [self.expand(item, *steps, index) for index, item in enumerate(raw)]
+        return raw
 
 
 def read_entries(
@@ -82,15 +103,15 @@ def read_entries(
         out.faults.append(Fault(source, key, f"expected a mapping of names to servers, not {describe_kind(raw)}"))
         return out
     for name, entry in raw.items():
-        location = _KeyPath(source, f"{key}.{quoted(name)}")
+        reader = _EntryReader(source, f"{key}.{quoted(name)}", environ, folder)
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            out.reject(name, [location.fault(NAME_RULE)])
+            out.reject(name, [reader.fault(NAME_RULE)])
         elif isinstance(entry, McpServerConfig):
             out.servers[name] = entry
         elif not isinstance(entry, Mapping):
-            out.reject(name, [location.fault(f"expected a mapping, not {describe_kind(entry)}")])
+            out.reject(name, [reader.fault(f"expected a mapping, not {describe_kind(entry)}")])
         else:
-            _read_entry(out, name, entry, environ, location, folder)
+            _read_entry(out, name, entry, reader)
     return out
 
 
@@ -99,86 +120,38 @@ def get_server_key(fault: Fault, name: str) -> str:
     return fault.key.removeprefix(f"{SERVERS}.{quoted(name)}").lstrip(".")
 
 
-def _read_entry(
-    out: ServerEntries,
-    name: str,
-    entry: Mapping[Any, Any],
-    environ: Mapping[str, str],
-    location: _KeyPath,
-    folder: Path,
-) -> None:
+def _read_entry(out: ServerEntries, name: str, entry: Mapping[Any, Any], reader: _EntryReader) -> None:
     translated = translate(entry)
     out.written[name] = {key: translated.entry[key] for key in (*KEYS, ENV_FILE) if key in translated.entry}
-    out.warnings += [location.fault(text, key) for key, text in translated.warnings]
-    faults = [location.fault(text, key) for key, text in translated.problems]
-    faults += _find_unknown_keys(translated.entry, location)
-    expander = _EntryExpander(environ, folder, location)
-    values = expander.expand_value(translated.entry)
-    expander.merge_env_file(values)
+    out.warnings += [reader.fault(text, key) for key, text in translated.warnings]
+    faults = [reader.fault(text, key) for key, text in translated.problems]
+    for key in translated.entry:
+        if key not in KEYS and key != ENV_FILE:
+            suggested = suggest(key, [*KEYS, *KNOWN]) if isinstance(key, str) else None
+            unknown = describe_unknown_key(suggested, KEYS)
+            faults.append(reader.fault(unknown, key if isinstance(key, str) else quoted(key)))
+    values = reader.expand(translated.entry)
+    env_file, env = values.get(ENV_FILE), values.get("env", {})
+    if env_file is not None and isinstance(env, Mapping):
+        try:
+            values["env"] = {**_read_env_file(env_file, reader.folder), **env}
+        except ValueError as error:
+            reader.faults.append(reader.fault(str(error), ENV_FILE))
     if values.get("enabled") is not False:
         # A disabled server may be incomplete: that is a common reason to disable it.
-        faults += expander.faults
+        faults += reader.faults
     known = {key: value for key, value in values.items() if key in KEYS}
-    secrets = tuple(map(SecretStr, sorted(expander.secrets)))
+    secrets = tuple(map(SecretStr, sorted(reader.secrets)))
     try:
         server = McpServerConfig.model_validate({**known, "filled_in": secrets})
     except ValidationError as error:
         details = error.errors(include_url=False)
         # A fault of the whole entry usually follows from a fault of one key.
-        faults += [_to_fault(detail, location) for detail in details if detail["loc"] or not faults]
+        faults += [_to_fault(detail, reader) for detail in details if detail["loc"] or not faults]
     if faults:
         out.reject(name, faults)
     else:
         out.servers[name] = server
-
-
-def _find_unknown_keys(entry: Mapping[Any, Any], location: _KeyPath) -> Iterator[Fault]:
-    for key in entry:
-        if key not in KEYS and key != ENV_FILE:
-            suggested = suggest(key, [*KEYS, *KNOWN]) if isinstance(key, str) else None
-            yield location.fault(describe_unknown_key(suggested, KEYS), key if isinstance(key, str) else quoted(key))
-
-
-@dataclass(slots=True)
-class _EntryExpander:
-    """Expands the variables in one server entry."""
-
-    environ: Mapping[str, str]
-    folder: Path
-    location: _KeyPath
-    secrets: set[str] = field(default_factory=set)
-    faults: list[Fault] = field(default_factory=list)
-    values: int = 0
-
-    def expand_value(self, raw: Any, *steps: object) -> Any:
-        """Return the value with variables expanded in every text inside it."""
-        self.values += 1
-        if self.values > MAX_VALUES or len(steps) > MAX_DEPTH:
-            return raw
-        if isinstance(raw, str):
-            return self._text(raw, steps)
-        if isinstance(raw, Mapping):
-            return {name: self.expand_value(item, *steps, name) for name, item in raw.items()}
-        if isinstance(raw, list | tuple):
-            return [self.expand_value(item, *steps, index) for index, item in enumerate(raw)]
-        return raw
-
-    def _text(self, raw: str, steps: tuple[object, ...]) -> str:
-        server_expander = ServerExpander(self.environ, self.folder)
-        text = server_expander(raw)
-        self.secrets |= server_expander.secrets
-        problems = dict.fromkeys(server_expander.problems if is_encodable(text) else ["not UTF-8 text"])
-        self.faults += [self.location.fault(problem, *steps) for problem in problems]
-        return text
-
-    def merge_env_file(self, entry: dict[str, Any]) -> None:
-        """Merge the variables of `envFile` into the entry's `env`, which takes precedence."""
-        path, env = entry.pop(ENV_FILE, None), entry.get("env", {})
-        try:
-            if path is not None and isinstance(env, Mapping):
-                entry["env"] = {**_read_env_file(path, self.folder), **env}
-        except ValueError as error:
-            self.faults.append(self.location.fault(str(error), ENV_FILE))
 
 
 def _read_env_file(path: Any, folder: Path) -> dict[str, str]:
@@ -191,27 +164,22 @@ def _read_env_file(path: Any, folder: Path) -> dict[str, str]:
         raise ValueError("no such file") from None
     except ValueError as error:
         raise ValueError(f"the file {error}") from None
-    lines = (_LINE.fullmatch(line) for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return {line["name"]: _unquote(line["value"]) for line in lines if line}
+    variables = {}
+    for line in text.splitlines():
+        if not line.lstrip().startswith("#") and (found := _LINE.fullmatch(line)):
+            value = found["value"]
+            is_quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+            variables[found["name"]] = value[1:-1] if is_quoted else value.partition(" #")[0].rstrip()
+    return variables
 
 
-def _unquote(value: str) -> str:
-    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value.partition(" #")[0].rstrip()
-
-
-def _to_fault(detail: ErrorDetails, location: _KeyPath) -> Fault:
+def _to_fault(detail: ErrorDetails, reader: _EntryReader) -> Fault:
     steps = detail["loc"]
     if detail["type"] in ("extra_forbidden", "invalid_key"):
         known = PARTS.get(str(steps[0]), KEYS)
-        return location.fault(describe_unknown_key(suggest(str(steps[-1]), known), known), *steps)
+        return reader.fault(describe_unknown_key(suggest(str(steps[-1]), known), known), *steps)
     if not steps:
-        return location.fault(f"expected {detail['ctx']['error']}")
+        return reader.fault(f"expected {detail['ctx']['error']}")
     choices = re.findall(r"'([^']+)'", str(detail.get("ctx", {}).get("expected", "")))
-    return location.fault(explain(detail, _mask_value(steps, detail["input"]), choices), *steps)
-
-
-def _mask_value(steps: tuple[int | str, ...], value: Any) -> str:
-    """Format an invalid value, masking settings that may hold a secret."""
-    return MASK if steps[0] in ("env", "headers", "args", "url", "command", "docs") else quoted(value)
+    may_be_secret = steps[0] in ("env", "headers", "args", "url", "command", "docs")
+    return reader.fault(explain(detail, MASK if may_be_secret else quoted(detail["input"]), choices), *steps)

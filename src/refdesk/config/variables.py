@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,63 +51,50 @@ def describe_unset(name: str) -> str:
     return f"environment variable {name} is not set; set it, or write ${{{name}:-default}}"
 
 
-@dataclass(slots=True)
-class ServerExpander:
-    """Expands the texts of one MCP server, collecting problems and expanded secrets."""
+def expand_for_server(
+    text: str, environ: Mapping[str, str], folder: Path, problems: list[str], secrets: set[str]
+) -> str:
+    """Expand the variables in a text of an MCP server, adding to `problems` and to the expanded `secrets`.
 
-    environ: Mapping[str, str]
-    folder: Path
-    """Value of `${workspaceFolder}`."""
-    problems: list[str] = field(default_factory=list)
-    secrets: set[str] = field(default_factory=set)
+    `folder` is the value of `${workspaceFolder}`.
+    """
+    predefined = {
+        "workspaceFolder": str(folder),
+        "workspaceRoot": str(folder),
+        "workspaceFolderBasename": folder.name,
+        "userHome": os.path.expanduser("~"),
+        "pathSeparator": "/",
+        "/": "/",
+    }
 
-    def __call__(self, text: str) -> str:
-        return SERVER_VARIABLE.sub(self._replace, text)
-
-    def _replace(self, match: re.Match[str]) -> str:
-        if match["bare"]:
-            return self._look_up(match["bare"]) or match[0]
-        if match["escape"]:
-            return match[0][1:]
-        inside = match["inside"].strip()
-        expanded = self._expand_predefined(inside) or self._expand_variable(inside)
-        return match[0] if expanded is None else expanded
-
-    def _expand_predefined(self, inside: str) -> str:
-        """Return the value of a predefined editor variable; empty if it is none."""
-        match inside.partition(":")[0]:
-            case "workspaceFolder" | "workspaceRoot":
-                return str(self.folder)
-            case "workspaceFolderBasename":
-                return self.folder.name
-            case "userHome":
-                return os.path.expanduser("~")
-            case "pathSeparator" | "/":
-                return "/"
-        return ""
-
-    def _expand_variable(self, inside: str) -> str | None:
-        """Return the variable's value or default; None, with a recorded problem, if it can't be expanded."""
-        reference = _REFERENCE.fullmatch(inside)
-        if inside.startswith("input:"):
-            prompt = inside.removeprefix("input:")[:60]
-            self.problems.append(f"cannot prompt for {prompt!r}; write ${{NAME}} and set that variable")
-            return None
-        if reference is None:
-            self.problems.append(INVALID_NAME)
-            return None
-        value = self._look_up(reference["name"]) or reference["text"]
-        if value is None:
-            self.problems.append(describe_unset(reference["name"]))
-        return value
-
-    def _look_up(self, name: str) -> str:
-        value = self.environ.get(name, "")
+    def look_up(name: str) -> str:
+        value = environ.get(name, "")
         if not value.strip():
             return ""
         if is_secret_name(name):
-            self.secrets.add(value)
+            secrets.add(value)
         return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match["bare"]:
+            return look_up(match["bare"]) or match[0]
+        if match["escape"]:
+            return match[0][1:]
+        inside = match["inside"].strip()
+        reference = _REFERENCE.fullmatch(inside)
+        value = predefined.get(inside.partition(":")[0])
+        if not value and inside.startswith("input:"):
+            prompt = inside.removeprefix("input:")[:60]
+            problems.append(f"cannot prompt for {prompt!r}; write ${{NAME}} and set that variable")
+        elif not value and reference is None:
+            problems.append(INVALID_NAME)
+        elif not value and reference:
+            value = look_up(reference["name"]) or reference["text"]
+            if value is None:
+                problems.append(describe_unset(reference["name"]))
+        return match[0] if value is None else value
+
+    return SERVER_VARIABLE.sub(replace, text)
 
 
 def map_strings(value: Any, change: Callable[[str], str], max_depth: int) -> Any:
