@@ -17,12 +17,9 @@ from refdesk.config.models import (
     ConvertConfig,
     DownstreamConfig,
     EmbeddingConfig,
-    LoggingConfig,
-    MonitoringConfig,
     OAuthConfig,
     OpenTelemetryConfig,
     ProjectsConfig,
-    PrometheusConfig,
     R2RConfig,
     RateLimitConfig,
     ReaderConfig,
@@ -31,13 +28,12 @@ from refdesk.config.models import (
     ServerConfig,
 )
 from refdesk.config.rules import require_support
-from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
+from refdesk.config.server_model import DocsSource, McpServerConfig
 from refdesk.config.settings import SETTINGS, Setting, list_settings
-from refdesk.config.types import MASK, Url
+from refdesk.config.types import Url
 
 __all__ = [
     "ENVIRONMENT",
-    "MASK",
     "SETTINGS",
     "TOOLSETS",
     "AnswersConfig",
@@ -51,13 +47,10 @@ __all__ = [
     "DocsSource",
     "DownstreamConfig",
     "EmbeddingConfig",
-    "LoggingConfig",
     "McpServerConfig",
-    "MonitoringConfig",
     "OAuthConfig",
     "OpenTelemetryConfig",
     "ProjectsConfig",
-    "PrometheusConfig",
     "R2RConfig",
     "RateLimitConfig",
     "ReaderConfig",
@@ -65,7 +58,6 @@ __all__ = [
     "SentryConfig",
     "ServerConfig",
     "Setting",
-    "ToolRules",
     "Url",
     "Variable",
     "find_config_file",

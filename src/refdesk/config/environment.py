@@ -16,10 +16,6 @@ from refdesk.config.wording import Fault, quoted
 PREFIX = "REFDESK__"
 
 
-def _identity(text: str) -> Any:
-    return text
-
-
 def _parse_milliseconds(text: str) -> float:
     try:
         return int(text) / 1000
@@ -39,7 +35,7 @@ class Variable:
 
     name: str
     key: str
-    parse: Callable[[str], Any] = _identity
+    parse: Callable[[str], Any] = str
     note: str = ""
     """How the variable's value differs from the setting's own."""
 
@@ -87,16 +83,12 @@ def read_environment(environ: Mapping[str, str]) -> Iterator[SettingValue | Faul
     variables = {name: value for name, value in environ.items() if value.strip()}
     effective = {variable.key: variable for variable in reversed(ENVIRONMENT) if variable.name in variables}
     for variable in effective.values():
-        yield _parse(variable, variables[variable.name])
+        text, source = variables[variable.name], f"environment {variable.name}"
+        try:
+            yield SettingValue(variable.key, variable.parse(text), source)
+        except ValueError as error:
+            value = MASK if SETTINGS[variable.key].is_secret else quoted(text)
+            yield Fault(source, variable.key, f"{value} is not {error}")
     for name in sorted(name for name in variables if name.upper().startswith(PREFIX)):
         key = name[len(PREFIX) :].lower().replace("__", ".")
         yield from assign(key, variables[name], f"environment {quoted(name)}")
-
-
-def _parse(variable: Variable, text: str) -> SettingValue | Fault:
-    source = f"environment {variable.name}"
-    try:
-        return SettingValue(variable.key, variable.parse(text), source)
-    except ValueError as error:
-        value = MASK if SETTINGS[variable.key].is_secret else quoted(text)
-        return Fault(source, variable.key, f"{value} is not {error}")

@@ -18,7 +18,7 @@ from refdesk.config.models import ApiKey, Config
 from refdesk.config.rules import check_rules
 from refdesk.config.server_entries import ServerEntries, read_entries
 from refdesk.config.server_model import McpServerConfig, ToolRules
-from refdesk.config.settings import SERVERS, SETTINGS, SettingValue, assign
+from refdesk.config.settings import SERVERS, SETTINGS, Setting, SettingValue, assign
 from refdesk.config.types import MASK, is_encodable, mask_url
 from refdesk.config.wording import Fault, describe_unknown_key, explain, quoted, suggest
 from refdesk.config.yaml_file import read_yaml
@@ -27,7 +27,6 @@ from refdesk.errors import ConfigError
 FILE_NAME = "refdesk.yaml"
 DEFAULT = "default"
 COMMAND_LINE = "command line"
-
 
 ITEM_MODELS: Mapping[str, type[BaseModel]] = {"auth.keys": ApiKey, "downstream.presets": ToolRules}
 """Models of the items in settings that hold more than plain values."""
@@ -50,7 +49,7 @@ def load(
     layers = chain(
         read_yaml(path, environ) if path else (),
         read_environment(environ),
-        _read_flags(overrides or {}),
+        *(assign(key, value, COMMAND_LINE) for key, value in (overrides or {}).items()),
     )
     values, faults = _gather(layers)
     entries = _read_servers(values, environ)
@@ -63,11 +62,6 @@ def load(
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
     return config
-
-
-def _read_flags(overrides: Mapping[str, Any]) -> Iterator[SettingValue | Fault]:
-    for key, value in overrides.items():
-        yield from assign(key, value, COMMAND_LINE)
 
 
 def _gather(items: Iterable[SettingValue | Fault]) -> tuple[dict[str, SettingValue], list[Fault]]:
@@ -111,20 +105,18 @@ def _read_servers(values: dict[str, SettingValue], environ: Mapping[str, str]) -
 
 
 def _build(values: Mapping[str, SettingValue], file: Path | None = None, warnings: Iterable[Fault] = ()) -> Config:
-    sources = {key: values[key].source if key in values else DEFAULT for key in SETTINGS}
-    metadata = {"sources": sources, "config_file": file, "warnings": tuple(map(str, warnings))}
-    return Config.model_validate({**_nest(values), **metadata})
-
-
-def _nest(values: Mapping[str, SettingValue]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
+    tree: dict[str, Any] = {
+        "sources": {key: values[key].source if key in values else DEFAULT for key in SETTINGS},
+        "config_file": file,
+        "warnings": tuple(map(str, warnings)),
+    }
     for key, setting in values.items():
         *sections, name = key.split(".")
         branch = tree
         for section in sections:
             branch = branch.setdefault(section, {})
         branch[name] = setting.value
-    return tree
+    return Config.model_validate(tree)
 
 
 def _find_invalid(values: Mapping[str, SettingValue]) -> Iterator[tuple[str, Fault]]:
@@ -133,26 +125,17 @@ def _find_invalid(values: Mapping[str, SettingValue]) -> Iterator[tuple[str, Fau
         _build(values)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            key = _find_setting(detail["loc"])
-            yield key, _to_fault(key, values[key].source, detail)
+            location = detail["loc"]
+            keys = (".".join(map(str, location[:length])) for length in range(1, len(location) + 1))
+            key = next(key for key in keys if key in SETTINGS)
+            yield key, _to_fault(SETTINGS[key], values[key].source, detail)
 
 
-def _find_setting(location: tuple[int | str, ...]) -> str:
-    """Return the setting at, or containing, a location in the configuration."""
-    keys = (".".join(map(str, location[:length])) for length in range(1, len(location) + 1))
-    return next(key for key in keys if key in SETTINGS)
-
-
-def _to_fault(key: str, source: str, detail: ErrorDetails) -> Fault:
-    inside = detail["loc"][key.count(".") + 1 :]
-    location = key + "".join(f"[{step}]" if isinstance(step, int) else f".{quoted(step)}" for step in inside)
+def _to_fault(setting: Setting, source: str, detail: ErrorDetails) -> Fault:
+    inside, value = detail["loc"][setting.key.count(".") + 1 :], detail["input"]
+    location = setting.key + "".join(f"[{step}]" if isinstance(step, int) else f".{quoted(step)}" for step in inside)
     if detail["type"] in ("extra_forbidden", "invalid_key"):
-        known = list(ITEM_MODELS[key].model_fields)
+        known = list(ITEM_MODELS[setting.key].model_fields)
         return Fault(source, location, describe_unknown_key(suggest(str(inside[-1]), known), known))
-    return Fault(source, location, explain(detail, _mask_value(key, detail["input"]), SETTINGS[key].choices))
-
-
-def _mask_value(key: str, value: Any) -> str:
-    if SETTINGS[key].is_secret:
-        return MASK
-    return quoted(mask_url(value) if SETTINGS[key].is_url and isinstance(value, str) else value)
+    shown = quoted(mask_url(value) if setting.is_url and isinstance(value, str) else value)
+    return Fault(source, location, explain(detail, MASK if setting.is_secret else shown, setting.choices))

@@ -10,7 +10,8 @@ from pathlib import Path
 def read_plain_text(path: Path, max_bytes: int) -> str:
     """Return the text of a regular file; raise FileNotFoundError, or ValueError with a reason."""
     try:
-        with open(path.expanduser(), "rb", opener=_open_nonblocking) as file:
+        # Opening a pipe without a writer must not block.
+        with open(path.expanduser(), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("is not a regular file")
             content = file.read(max_bytes + 1)
@@ -26,8 +27,3 @@ def read_plain_text(path: Path, max_bytes: int) -> str:
         return content.decode("utf-8-sig")
     except ValueError:
         raise ValueError("is not UTF-8 text") from None
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Open a file without blocking on a pipe that has no writer."""
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -51,13 +51,6 @@ def list_settings(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]
             yield _build_setting(f"{prefix}{name}", field)
 
 
-def _list_sections(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        if inner := get_section_model(field):
-            yield f"{prefix}{name}"
-            yield from _list_sections(inner, f"{prefix}{name}.")
-
-
 def get_section_model(field: FieldInfo) -> type[BaseModel] | None:
     """Return the model of a field that is a section, or None."""
     kind: Any = field.annotation
@@ -101,15 +94,11 @@ def _describe_type(annotation: Any, types: tuple[Any, ...]) -> str:
 
 
 def _describe_bounds(metadata: list[Any]) -> str:
-    lowest, above, highest = (_find_limit(metadata, name) for name in ("ge", "gt", "le"))
-    if lowest and highest and highest != format_value(YEAR_SECONDS):
-        return f"{lowest} to {highest}"
-    return f"above {above}" if above else f"at least {lowest}" if lowest else ""
-
-
-def _find_limit(metadata: list[Any], name: str) -> str:
-    limits = (getattr(rule, name, None) for rule in metadata)
-    return next((format_value(limit) for limit in limits if limit is not None), "")
+    found = ((name, getattr(rule, name, None)) for rule in reversed(metadata) for name in ("ge", "gt", "le"))
+    limits = {name: format_value(limit) for name, limit in found if limit is not None}
+    if "ge" in limits and "le" in limits and limits["le"] != format_value(YEAR_SECONDS):
+        return f"{limits['ge']} to {limits['le']}"
+    return f"above {limits['gt']}" if "gt" in limits else f"at least {limits['ge']}" if "ge" in limits else ""
 
 
 SETTINGS: dict[str, Setting] = {setting.key: setting for setting in list_settings(Config)}
@@ -120,7 +109,9 @@ ALIASES = {"r2r.service_account.email": "r2r.email", "r2r.service_account.passwo
 SERVERS = "mcpServers"
 """The setting that uses the format of other MCP clients' files."""
 
-SECTIONS = frozenset({"", "r2r.service_account", *_list_sections(Config)})
+SECTIONS = frozenset(
+    {"", "r2r.service_account", *(key[:end] for key in SETTINGS for end, sign in enumerate(key) if sign == ".")}
+)
 
 HINTS = {
     "monitoring.prometheus.port": "unknown key; remove it: metrics are served at /metrics on server.port",
@@ -144,14 +135,10 @@ def assign(key: str, value: Any, source: str) -> Iterator[SettingValue | Fault]:
         yield SettingValue(target, value, source)
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield from assign(_join_key(key, name), item, source)
+            child = name if isinstance(name, str) else quoted(name)
+            yield from assign(f"{key}.{child}" if key else child, item, source)
     else:
         yield Fault(source, key, f"expected a section, not {describe_kind(value)}")
-
-
-def _join_key(parent: str, name: object) -> str:
-    child = name if isinstance(name, str) else quoted(name)
-    return f"{parent}.{child}" if parent else child
 
 
 def _list_siblings(key: str) -> list[str]:
@@ -165,7 +152,7 @@ def _list_siblings(key: str) -> list[str]:
 def _suggest_key(key: str) -> str | None:
     parent, _, name = key.rpartition(".")
     if parent in SECTIONS and (sibling := suggest(name, _list_siblings(key))):
-        return _join_key(parent, sibling)
+        return f"{parent}.{sibling}" if parent else sibling
     last_words = {setting.rpartition(".")[2]: setting for setting in reversed(SETTINGS)}
     if similar := suggest(name, list(last_words), cutoff=0.75):
         return last_words[similar]

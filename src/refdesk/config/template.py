@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
-from enum import Enum
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import yaml
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from refdesk.config.environment import ENVIRONMENT
@@ -45,8 +42,7 @@ mcpServers: {}
 
 def render_template() -> str:
     """Return the text of the configuration file."""
-    sections = [*_render_section(Config, "", "")]
-    return "\n".join([HEADER, *sections, SERVERS_EXAMPLE])
+    return "\n".join([HEADER, *_render_section(Config, "", ""), SERVERS_EXAMPLE])
 
 
 def _render_section(model: type[BaseModel], prefix: str, indent: str) -> Iterator[str]:
@@ -68,34 +64,19 @@ def _render_setting(key: str, name: str, field: FieldInfo, indent: str) -> Itera
     kind = ", ".join(setting.choices) if setting.choices else setting.bounds
     more = f" ({'any of ' if setting.kind == 'list' else ''}{kind})" if kind else ""
     yield from _wrap_comment(f"{field.description}{more}", indent)
-    yield f"{indent}# {name}: {_render_default(key, field)}".rstrip()
+    default = field.get_default(call_default_factory=True)
+    if setting.kind == "secret":
+        variables = [f"${{{variable.name}:-}}" for variable in ENVIRONMENT if variable.key == key]
+        text = variables[0] if variables else ""
+    elif default is None:
+        text = ""
+    else:
+        plain = default.get_secret_value() if isinstance(default, Url) else default
+        text = yaml.safe_dump(plain, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    yield f"{indent}# {name}: {text}".rstrip()
     if not indent:
         yield ""
 
 
 def _wrap_comment(text: str, indent: str) -> list[str]:
     return textwrap.wrap(" ".join(text.split()), WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
-
-
-def _render_default(key: str, field: FieldInfo) -> str:
-    """Return the default as YAML; for a secret, a reference to its variable; empty if there is no default."""
-    if SETTINGS[key].is_secret and SETTINGS[key].kind == "secret":
-        names = [variable.name for variable in ENVIRONMENT if variable.key == key]
-        return f"${{{names[0]}:-}}" if names else ""
-    default = _to_plain(field.get_default(call_default_factory=True))
-    if default is None:
-        return ""
-    return yaml.safe_dump(default, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
-
-
-def _to_plain(value: Any) -> Any:
-    match value:
-        case Url() | SecretStr():
-            return value.get_secret_value()
-        case Path() | Enum():
-            return str(value)
-        case tuple():
-            return [_to_plain(one) for one in value]
-        case Mapping():
-            return {name: _to_plain(one) for name, one in value.items()}
-    return value

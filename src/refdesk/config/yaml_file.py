@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,76 +53,49 @@ def read_yaml(path: Path, environ: Mapping[str, str]) -> Iterator[SettingValue |
 
 
 def _read_text(text: str, source: str, environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
+    document: Any = {}
+    duplicates: list[Fault] = []
     try:
-        document, duplicates = _parse(text)
+        loader = _Loader(text)
+        if (node := loader.get_single_node()) is not None:
+            duplicates, document = list(_find_duplicate_keys(node, source, "", set())), loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        yield Fault(source, _describe_position(error), _describe_error(error))
+        mark = error.problem_mark or error.context_mark
+        # The parser may quote a secret: it takes a password that starts with * for an alias.
+        problem = re.sub(r"\b(alias|anchor|tag|handle) ['\"].*", r"\1 (hidden)", error.problem or "", flags=re.DOTALL)
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        yield Fault(source, where, " ".join(f"not valid YAML: {problem}".split()).rstrip(": "))
     except yaml.reader.ReaderError as error:
         yield Fault(source, f"character {error.position + 1}", "character not allowed in YAML")
     except RecursionError:
         yield Fault(source, "", "nested too deeply")
-    else:
-        yield from (
-            Fault(source, key, f"duplicate key, on lines {first} and {again}") for key, first, again in duplicates
-        )
-        yield from _read_settings(document, source, environ)
+    yield from duplicates
+    if document is not None and not isinstance(document, Mapping):
+        yield Fault(source, "", f"expected sections at the top level, not {describe_kind(document)}")
+        return
+    for item in assign("", document, source):
+        if isinstance(item, Fault) or item.key == SERVERS:
+            yield item
+            continue
+        problems: list[str] = []
+        value = map_strings(item.value, partial(expand, environ=environ, problems=problems), MAX_DEPTH)
+        yield Fault(source, item.key, "; ".join(problems)) if problems else SettingValue(item.key, value, source)
 
 
-def _parse(text: str) -> tuple[Any, list[tuple[str, int, int]]]:
-    loader = _Loader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return {}, []
-        duplicates = list(_find_duplicate_keys(node, "", set()))
-        return loader.construct_document(node), duplicates
-    finally:
-        loader.dispose()
-
-
-def _find_duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, int]]:
-    """Yield keys that occur twice in a mapping, with both lines. Aliased nodes are visited once."""
+def _find_duplicate_keys(node: yaml.Node, source: str, path: str, seen: set[int]) -> Iterator[Fault]:
+    """Yield a fault for each key that occurs twice in a mapping. Aliased nodes are visited once."""
     if id(node) in seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _find_duplicate_keys(item, f"{path}[{index}]", seen)
+            yield from _find_duplicate_keys(item, source, f"{path}[{index}]", seen)
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for name, item in node.value:
             key = ".".join(filter(None, (path, quoted(name.value))))
             line = name.start_mark.line + 1
             if isinstance(name, yaml.ScalarNode) and key in lines:
-                yield key, lines[key], line
+                yield Fault(source, key, f"duplicate key, on lines {lines[key]} and {line}")
             lines.setdefault(key, line)
-            yield from _find_duplicate_keys(item, key, seen)
-
-
-def _describe_position(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-
-
-def _describe_error(error: yaml.MarkedYAMLError) -> str:
-    # The parser may quote a secret: it takes a password that starts with * for an alias.
-    problem = re.sub(r"\b(alias|anchor|tag|handle) ['\"].*", r"\1 (hidden)", error.problem or "", flags=re.DOTALL)
-    return " ".join(f"not valid YAML: {problem}".split()).rstrip(": ")
-
-
-def _read_settings(document: Any, source: str, environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
-    if document is not None and not isinstance(document, Mapping):
-        yield Fault(source, "", f"expected sections at the top level, not {describe_kind(document)}")
-        return
-    for item in assign("", document, source):
-        yield _expand(item, environ) if isinstance(item, SettingValue) else item
-
-
-def _expand(setting: SettingValue, environ: Mapping[str, str]) -> SettingValue | Fault:
-    if setting.key == SERVERS:
-        return setting
-    problems: list[str] = []
-    value = map_strings(setting.value, lambda text: expand(text, environ, problems), MAX_DEPTH)
-    if problems:
-        return Fault(setting.source, setting.key, "; ".join(problems))
-    return SettingValue(setting.key, value, setting.source)
+            yield from _find_duplicate_keys(item, source, key, seen)
