@@ -15,9 +15,7 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.error_report import report_failure
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.parser import cli, parse
-from refdesk.cli.parser.document_commands import SETS
-from refdesk.cli.parser.setting_up import CLIENTS, PAGES
+from refdesk.cli.parser import CLIENTS, PAGES, SETS, cli, parse
 from refdesk.cli.setup import clients
 from refdesk.errors import EngineError
 from refdesk.ingest.recipes import names

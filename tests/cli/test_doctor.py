@@ -23,9 +23,9 @@ import pytest
 from anyio import to_thread
 
 from refdesk.cli import doctor, main
-from refdesk.cli.checks.check_names import CHECKS
 from refdesk.cli.checks.installation import EXTRAS
 from refdesk.cli.doctor import LOCAL_CHECKS, REMOTE_CHECKS
+from refdesk.cli.parser import CHECKS
 from refdesk.version import __version__
 from tests.processes import started_server
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from refdesk.calls import LOCAL
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.recipes import add_documentation_sets
 from refdesk.cli.terminal import print_message, sanitize

@@ -11,9 +11,9 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.error_report import HINTS, print_failure
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.search_results import format_hit, parse_hits
 from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
 from refdesk.errors import ERROR_META, UnknownTool

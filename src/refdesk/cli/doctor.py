@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from refdesk.cli.checks import callers, check_documents, check_servers, installation, services
-from refdesk.cli.checks.check_names import CHECKS
 from refdesk.cli.checks.finding import CheckContext, Finding, fail
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
+from refdesk.cli.parser import CHECKS
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
 from refdesk.config import find_config_file, load

@@ -10,8 +10,8 @@ from typing import Any
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import print_json, print_message, print_table
 from refdesk.console.document_methods import STATUSES
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.setup.changes import FileChange, colour_diff
 from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Remote

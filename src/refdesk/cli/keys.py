@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import print_json, print_message, print_table, sanitize
 from refdesk.policy.key_admin import KeyRing, NotAKey
 from refdesk.policy.keys import FILE_NAME, KeyFile

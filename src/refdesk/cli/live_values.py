@@ -16,15 +16,14 @@ from typing import Any
 
 from click.shell_completion import CompletionItem
 
-from refdesk.cli.checks.check_names import CHECKS
-from refdesk.cli.parser.document_commands import SETS
+from refdesk.cli.parser import CHECKS, SETS
 from refdesk.cli.reference import read_page
 
 MAX_VALUES = 200
 """Candidates offered. With more, the user types another letter."""
 
-TAKES_FILES = ("documents", "sources")
-"""Kinds of arguments that may also be file names."""
+TAKES_FILES = ("documents", "files", "sources")
+"""Kinds of arguments that are or may be file names, which the shell lists."""
 
 ROLES = ("reader", "writer", "service", "admin")
 TOOLSETS = ("docs", "r2r", "reader", "convert", "downstream")
@@ -64,6 +63,8 @@ def _list_names(kind: str, arguments: SimpleNamespace, incomplete: str) -> Mappi
             return CHECKS
         case "sources":
             return dict.fromkeys(SETS, "documentation set")
+        case "files":
+            return {}
         case _:
             return dict.fromkeys({"roles": ROLES, "toolsets": TOOLSETS}[kind], "")
 

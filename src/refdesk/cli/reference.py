@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.parser.setting_up import PAGES
+from refdesk.cli.parser import PAGES
 
 
 def reference(arguments: SimpleNamespace) -> int:

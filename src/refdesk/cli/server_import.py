@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from refdesk.cli.parser.arguments import Misuse
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.config.server_entries import ServerEntries, get_server_key, read_entries

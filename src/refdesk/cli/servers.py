@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.terminal import print_json, print_message, print_table, sanitize
 from refdesk.config import Config, McpServerConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from refdesk.cli.parser.arguments import Misuse
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.setup.clients import DeskTarget, Local, Remote
 from refdesk.config import Config
 

@@ -1,8 +1,8 @@
-"""Building blocks of the commands: common options, actions with aliases, live completion, and what parsing returns."""
+"""Building blocks of the commands: common options, actions with aliases, completion, and what parsing returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import SimpleNamespace
@@ -12,8 +12,6 @@ import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-    Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem[str]]]
 
 ACTION_ALIASES = {
     "list": ("ls",),
@@ -38,14 +36,18 @@ class Invocation:
     context: click.Context
 
     def run(self) -> int:
-        """Import the command, run it, and return its exit code."""
+        """Import the command, run it, on an event loop if it is asynchronous, and return its exit code."""
         module, _, name = self.target.partition(":")
         try:
-            code: int = getattr(import_module(module), name)(self.arguments)
+            code: int | Coroutine[Any, Any, int] = getattr(import_module(module), name)(self.arguments)
+            if isinstance(code, int):
+                return code
+            import asyncio
+
+            return asyncio.run(code)
         except click.UsageError as error:
             error.ctx = error.ctx or self.context
             raise
-        return code
 
 
 class ExamplesCommand(click.Command):
@@ -75,8 +77,7 @@ class CommandGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name or alias."""
-        aliases = {alias: name for name in self.commands for alias in ACTION_ALIASES.get(name, ())}
-        return super().get_command(ctx, aliases.get(cmd_name, cmd_name))
+        return super().get_command(ctx, _resolve_alias(cmd_name, self.commands))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -92,8 +93,11 @@ class ActionChoice(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the action's name."""
-        aliases = {alias: name for name in self.choices for alias in ACTION_ALIASES.get(name, ())}
-        return super().convert(aliases.get(value, value), param, ctx)
+        return super().convert(_resolve_alias(value, self.choices), param, ctx)
+
+
+def _resolve_alias(word: str, actions: Iterable[str]) -> str:
+    return next((action for action in actions if word in ACTION_ALIASES.get(action, ())), word)
 
 
 class Count(click.IntRange):
@@ -105,27 +109,13 @@ class Count(click.IntRange):
         super().__init__(min=1)
 
 
-def list_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Complete with file names, which the shell lists."""
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type="file")]
-
-
-def list_live(kind: str) -> Completer:
-    """Return a completer with live names of a kind: `collections`, `servers`, `tools` and so on."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        from refdesk.cli.live_values import list_live_values
-
-        return list_live_values(kind, collect_arguments(ctx), incomplete)
-
-    return complete
-
-
-def option(*names: str, help: str, **attributes: Any) -> click.Option:
-    """Declare an option."""
-    return click.Option(names, help=help, **attributes)
+def option(declaration: str, help: str, *, name: str = "", **attributes: Any) -> click.Option:
+    """Declare an option, such as `-o --output PATH`. Its parameter has another name if `name` is given."""
+    words = declaration.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = words[-1] if words[-1] not in names else None
+    decls = [*names, name] if name else names
+    return click.Option(decls, help=help, metavar=metavar, **_expand_attributes(**attributes))
 
 
 def flag(name: str, help: str, **attributes: Any) -> click.Option:
@@ -135,17 +125,27 @@ def flag(name: str, help: str, **attributes: Any) -> click.Option:
 
 def argument(name: str, help: str, **attributes: Any) -> click.Argument:
     """Declare a positional argument."""
-    return click.Argument([name], help=help, **attributes)
+    return click.Argument([name], help=help, **_expand_attributes(**attributes))
+
+
+def _expand_attributes(*, choices: Sequence[str] = (), complete: str = "", **attributes: Any) -> dict[str, Any]:
+    """Return click's attributes for `choices`, and for `complete`: a kind of live names, such as `collections`."""
+    if choices:
+        attributes["type"] = click.Choice(choices)
+    if complete:
+
+        def list_values(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+            from refdesk.cli.live_values import list_live_values
+
+            return list_live_values(complete, collect_arguments(ctx), incomplete)
+
+        attributes["shell_complete"] = list_values
+    return attributes
 
 
 def action(*verbs: str) -> click.Argument:
     """Declare the action of a command. The first one is the default."""
     return argument("action", f"What to do  [default: {verbs[0]}]", type=ActionChoice(verbs), default=verbs[0])
-
-
-def collection(help: str) -> click.Option:
-    """Declare `--collection`."""
-    return option("--collection", metavar="NAME", help=help, shell_complete=list_live("collections"))
 
 
 def forbid_together(*names: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -160,10 +160,8 @@ def forbid_together(*names: str) -> Callable[[click.Context, click.Parameter, An
     return check
 
 
-CONFIG = option(
-    "--config", metavar="FILE", help="Configuration file  [default: ./refdesk.yaml]", shell_complete=list_files
-)
-DATA = option("--data", metavar="DIR", help="Data folder  [default: the user's data folder]", shell_complete=list_files)
+CONFIG = option("--config FILE", "Configuration file  [default: ./refdesk.yaml]", complete="files")
+DATA = option("--data DIR", "Data folder  [default: the user's data folder]", complete="files")
 JSON = flag("--json", "Print JSON, including errors")
 
 
@@ -177,23 +175,20 @@ def command(
     **attributes: Any,
 ) -> click.Command:
     """Declare a command with the options common to all. `target` is `module:function`, imported when it runs."""
+
+    def return_invocation(**_: Any) -> Invocation:
+        context = click.get_current_context()
+        return Invocation(target, collect_arguments(context), context)
+
     return kind(
         name,
         params=[*params, CONFIG, DATA],
-        callback=_return_invocation(target),
+        callback=return_invocation,
         help=f"{summary}.",
         short_help=summary,
         epilog="\n".join(examples),
         **attributes,
     )
-
-
-def _return_invocation(target: str) -> Callable[..., Invocation]:
-    def callback(**_: Any) -> Invocation:
-        context = click.get_current_context()
-        return Invocation(target, collect_arguments(context), context)
-
-    return callback
 
 
 def collect_arguments(context: click.Context) -> SimpleNamespace:
