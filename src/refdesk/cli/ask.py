@@ -1,22 +1,25 @@
-"""`refdesk search`, `ask`, `tools` and `call`: tool calls in this process, without a server."""
+"""`refdesk search`, `ask`, `read`, `tools` and `call`: tool calls in this process, without a server."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from refdesk.app import Desk, open_desk
+from refdesk.app import Desk
 from refdesk.calls import LOCAL, Answer, Call
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.error_report import HINTS, print_failure
-from refdesk.cli.load_config import load_settings
+from refdesk.cli.inputs import open_file, parse_page_range
+from refdesk.cli.load_config import open_local_desk
 from refdesk.cli.search_results import format_hit, parse_hits
-from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
+from refdesk.cli.terminal import detect_style, print_json, sanitize
+from refdesk.documents.conversions import ConversionOptions, unheard
 from refdesk.errors import ERROR_META, UnknownTool
+from refdesk.ingest.sources import is_url
 
 ALL_COLLECTIONS = "all"
 """Commands search all collections by default, not those of a client's project."""
@@ -28,11 +31,24 @@ MAX_DOCUMENTATION_RESULTS = 20
 """Result limit of `search_documentation`."""
 
 
-def search(arguments: SimpleNamespace) -> int:
-    """Run `refdesk search`."""
+async def search(arguments: SimpleNamespace) -> int:
+    """Run `refdesk search`: with `search_documentation`, unless an option needs `r2r_search`."""
     query = " ".join(arguments.query)
-    tool, tool_arguments = _choose_search_tool(query, arguments)
-    answer = asyncio.run(_call(arguments, tool, tool_arguments))
+    has_r2r_options = any((arguments.collection, arguments.filter, arguments.mode))
+    if arguments.doc_type is not None and has_r2r_options:
+        raise Misuse("--doc-type: cannot be used with --collection, --filter or --mode")
+    if not has_r2r_options and (arguments.limit or 0) <= MAX_DOCUMENTATION_RESULTS:
+        given = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
+        answer = await _call(arguments, "search_documentation", given)
+    else:
+        given = {
+            "query": query,
+            "collection_id": arguments.collection or ALL_COLLECTIONS,
+            "filters": _parse_filters(arguments.filter),
+            "search_mode": arguments.mode,
+            "limit": arguments.limit or DEFAULT_LIMIT,
+        }
+        answer = await _call(arguments, "r2r_search", given)
     if answer.is_error or arguments.json:
         return print_answer(answer, arguments.json)
     hits = parse_hits(answer)
@@ -40,38 +56,6 @@ def search(arguments: SimpleNamespace) -> int:
     passages = (format_hit(number, hit, query, style) for number, hit in enumerate(hits, 1))
     print("\n\n".join(passages) if hits else sanitize(answer.text))
     return 0
-
-
-def ask(arguments: SimpleNamespace) -> int:
-    """Run `refdesk ask`."""
-    tool_arguments = {
-        "question": " ".join(arguments.question),
-        "collection_id": arguments.collection or ALL_COLLECTIONS,
-        "model": arguments.model,
-        "max_tokens": arguments.max_tokens,
-    }
-    answer = asyncio.run(_call(arguments, "r2r_rag_query", tool_arguments))
-    if answer.is_error or arguments.json:
-        return print_answer(answer, arguments.json)
-    print(_format_answer(answer.structured, detect_style(sys.stdout)))
-    return 0
-
-
-def _choose_search_tool(query: str, arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
-    """Return the search tool and its arguments: `search_documentation` unless an option needs `r2r_search`."""
-    has_r2r_options = any((arguments.collection, arguments.filter, arguments.mode))
-    if arguments.doc_type is not None and has_r2r_options:
-        raise Misuse("--doc-type: cannot be used with --collection, --filter or --mode")
-    if not has_r2r_options and (arguments.limit or 0) <= MAX_DOCUMENTATION_RESULTS:
-        tool_arguments = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
-        return "search_documentation", tool_arguments
-    return "r2r_search", {
-        "query": query,
-        "collection_id": arguments.collection or ALL_COLLECTIONS,
-        "filters": _parse_filters(arguments.filter),
-        "search_mode": arguments.mode,
-        "limit": arguments.limit or DEFAULT_LIMIT,
-    }
 
 
 def _parse_filters(text: str | None) -> dict[str, Any] | None:
@@ -86,26 +70,86 @@ def _parse_filters(text: str | None) -> dict[str, Any] | None:
     return filters
 
 
-def _format_answer(structured: Mapping[str, Any], style: TerminalStyle) -> str:
-    """Format an answer, followed by its numbered sources."""
-    parts = [sanitize(structured["answer"].strip())]
-    sources = [
-        f"[{source['citation']}] {sanitize(source['document'])}  {style.faint(sanitize(source['chunk_id']))}"
-        for source in structured["sources"]
-    ]
-    if sources:
-        parts.append("\n".join([style.bold("Sources"), *sources]))
-    return "\n\n".join(parts)
+async def ask(arguments: SimpleNamespace) -> int:
+    """Run `refdesk ask`: print the answer, followed by its numbered sources."""
+    given = {
+        "question": " ".join(arguments.question),
+        "collection_id": arguments.collection or ALL_COLLECTIONS,
+        "model": arguments.model,
+        "max_tokens": arguments.max_tokens,
+    }
+    answer = await _call(arguments, "r2r_rag_query", given)
+    if answer.is_error or arguments.json:
+        return print_answer(answer, arguments.json)
+    style = detect_style(sys.stdout)
+    print(sanitize(answer.structured["answer"].strip()))
+    if sources := answer.structured["sources"]:
+        print(f"\n{style.bold('Sources')}")
+    for one in sources:
+        print(f"[{one['citation']}] {sanitize(one['document'])}  {style.faint(sanitize(one['chunk_id']))}")
+    return 0
 
 
-def call(arguments: SimpleNamespace) -> int:
+async def _call(arguments: SimpleNamespace, tool: str, given: Mapping[str, Any]) -> Answer:
+    async with open_local_desk(arguments) as desk:
+        return await desk.call(tool, {name: value for name, value in given.items() if value is not None})
+
+
+async def read(arguments: SimpleNamespace) -> int:
+    """Run `refdesk read`: read a file, a URL, a converted document or an indexed document in parts."""
+    doc_id, file = arguments.document, Path(arguments.document)
+    async with open_local_desk(arguments) as desk:
+        if is_url(doc_id):
+            doc_id = (await desk.conversions.convert_url(LOCAL.tenant, doc_id, ConversionOptions(), unheard)).handle
+        elif file.is_file():  # noqa: ASYNC240 - nothing else runs on this loop
+            with open_file(file) as opened:
+                doc_id = (await desk.conversions.convert(LOCAL.tenant, opened, ConversionOptions(), unheard)).handle
+        tool, given = _choose_reader(arguments)
+        answer = await desk.call(tool, {"doc_id": doc_id, **given})
+    return print_answer(answer, arguments.json)
+
+
+def _choose_reader(arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
+    cursor = {"cursor": arguments.cursor} if arguments.cursor else {}
+    if arguments.section:
+        return "read_doc_section", {"section_id": arguments.section, **cursor}
+    if arguments.find:
+        return "doc_local_search", {"query": arguments.find}
+    pages = parse_page_range(arguments.pages)
+    if pages is not None:
+        return "read_doc_pages", {"page_start": pages.first, "page_end": pages.last, **cursor}
+    return "read_doc_metadata", {}
+
+
+async def call(arguments: SimpleNamespace) -> int:
     """Run `refdesk call`."""
-    return print_answer(asyncio.run(_call_with_schema(arguments)), arguments.json)
+    async with open_local_desk(arguments) as desk:
+        schema = desk.input_schema(arguments.tool) or {}
+        given = dict(_parse_argument(text, schema) for text in arguments.arguments)
+        answer = await desk.call(arguments.tool, given)
+    return print_answer(answer, arguments.json)
 
 
-def tools(arguments: SimpleNamespace) -> int:
+def _parse_argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
+    """Parse `name=value`. The tool's schema decides whether the value is text or JSON."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise Misuse(f"{text}: arguments have the form name=value")
+    rule = schema.get("properties", {}).get(name, {})
+    kinds = {each.get("type") for each in rule.get("anyOf", [rule])}
+    if kinds <= {None, "string"} or ("string" in kinds and not value.startswith("[")):
+        return name, value
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+async def tools(arguments: SimpleNamespace) -> int:
     """Run `refdesk tools`."""
-    listing = asyncio.run(_list_tools(arguments))
+    async with open_local_desk(arguments) as desk:
+        schemas = {name: tool.input_schema for name, tool in desk.registry.tools.items()}
+        listing = [complete_schema(tool, schemas[tool["name"]]) for tool in await list_all_tools(desk)]
     if arguments.tool:
         listing = [tool for tool in listing if tool["name"] == arguments.tool]
         if not listing:
@@ -119,24 +163,6 @@ def tools(arguments: SimpleNamespace) -> int:
         for tool in listing:
             print(f"{tool['name']:<{width}}  {tool['description']}")
     return 0
-
-
-async def _call(arguments: SimpleNamespace, tool: str, tool_arguments: Mapping[str, Any]) -> Answer:
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        return await desk.call(tool, {name: value for name, value in tool_arguments.items() if value is not None})
-
-
-async def _call_with_schema(arguments: SimpleNamespace) -> Answer:
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        schema = desk.input_schema(arguments.tool) or {}
-        tool_arguments = dict(_parse_argument(text, schema) for text in arguments.arguments)
-        return await desk.call(arguments.tool, tool_arguments)
-
-
-async def _list_tools(arguments: SimpleNamespace) -> list[dict[str, Any]]:
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        tools = desk.registry.tools
-        return [complete_schema(tool, tools[tool["name"]].input_schema) for tool in await list_all_tools(desk)]
 
 
 async def list_all_tools(desk: Desk) -> list[dict[str, Any]]:
@@ -156,21 +182,6 @@ def complete_schema(tool: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[
     listed = tool["inputSchema"].get("properties", {})
     properties = {name: {**listed.get(name, {}), **rule} for name, rule in schema.get("properties", {}).items()}
     return {**tool, "inputSchema": {**schema, "properties": properties}}
-
-
-def _parse_argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
-    """Parse `name=value`. The tool's schema decides whether the value is text or JSON."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise Misuse(f"{text}: arguments have the form name=value")
-    rule = schema.get("properties", {}).get(name, {})
-    kinds = {each.get("type") for each in rule.get("anyOf", [rule])}
-    if kinds <= {None, "string"} or ("string" in kinds and not value.startswith("[")):
-        return name, value
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def _format_tool(tool: Mapping[str, Any]) -> str:

@@ -47,14 +47,14 @@ REMOTE_CHECKS: RemoteChecks = {
 """Asynchronous checks that call a service."""
 
 
-def doctor(arguments: SimpleNamespace) -> int:
+async def doctor(arguments: SimpleNamespace) -> int:
     """Run `refdesk doctor`."""
     selected = [name for name in CHECKS if not arguments.only or name in arguments.only]
     context = _build_context(arguments)
     if context.problems and "config" not in selected:
         # The checks run with defaults then, so say that the configuration is invalid.
         selected = ["config", *selected]
-    found = asyncio.run(run_checks(context, selected))
+    found = await run_checks(context, selected)
     counts = Counter[str](finding.state for findings in found.values() for finding in findings)
     if arguments.json:
         rows = [{"check": name, **asdict(finding)} for name, findings in found.items() for finding in findings]

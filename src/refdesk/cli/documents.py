@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.cli.arguments import Misuse
-from refdesk.cli.load_config import load_settings
+from refdesk.cli.load_config import open_local_desk
 from refdesk.cli.terminal import print_json, print_message, print_table
 from refdesk.console.document_methods import STATUSES
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status
@@ -22,52 +20,17 @@ PAGE_SIZE = 1000
 """Documents fetched per page."""
 
 
-def documents(arguments: SimpleNamespace) -> int:
+async def documents(arguments: SimpleNamespace) -> int:
     """Run `refdesk documents`."""
     if arguments.action == "remove":
-        return asyncio.run(_remove_documents(arguments))
+        ids = _require_arguments(arguments.ids, "ID")
+        async with open_local_desk(arguments) as desk:
+            removed = {id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}
+        return _print_removed(removed, "document", arguments.json)
     if arguments.ids:
         raise Misuse("ID: only `refdesk documents remove` takes IDs")
-    return asyncio.run(_list_documents(arguments))
-
-
-def collections(arguments: SimpleNamespace) -> int:
-    """Run `refdesk collections`."""
-    if arguments.action == "remove":
-        return asyncio.run(_remove_collections(arguments))
-    if arguments.action == "list" and arguments.names:
-        raise Misuse("NAME: only `create` and `remove` take names")
-    return asyncio.run(_list_or_create_collections(arguments))
-
-
-def reindex(arguments: SimpleNamespace) -> int:
-    """Run `refdesk reindex`. Search keeps working meanwhile."""
-    count = asyncio.run(_reindex(arguments))
-    if arguments.json:
-        print_json({"documents": count})
-    else:
-        print(f"Rebuilt the indexes of {count:,} documents.")
-    return 0
-
-
-async def _reindex(arguments: SimpleNamespace) -> int:
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
-        if sys.stderr.isatty():
-            print_message(f"rebuilding the indexes of {count:,} documents")
-        await desk.engine.reindex(LOCAL.tenant)
-    return count
-
-
-def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
-    if not words:
-        raise Misuse(f"Missing argument '{argument}'.")
-    return words
-
-
-async def _list_documents(arguments: SimpleNamespace) -> int:
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        collection = arguments.collection and (await _find_collection(desk.engine, arguments.collection)).id
+    async with open_local_desk(arguments) as desk:
+        collection = arguments.collection and await _find_collection(desk.engine, arguments.collection)
         found = [one async for one in _iter_documents(desk.engine, collection, STATUSES[arguments.status])]
     if arguments.json:
         print_json([_document_to_dict(one) for one in found])
@@ -78,6 +41,53 @@ async def _list_documents(arguments: SimpleNamespace) -> int:
         rows.append((status, f"{one.size_bytes:,}", one.id, one.error or one.title))
     print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
     return 0
+
+
+async def collections(arguments: SimpleNamespace) -> int:
+    """Run `refdesk collections`."""
+    if arguments.action == "list" and arguments.names:
+        raise Misuse("NAME: only `create` and `remove` take names")
+    names = _require_arguments(arguments.names, "NAME") if arguments.action != "list" else ()
+    async with open_local_desk(arguments) as desk:
+        if arguments.action == "remove":
+            ids = [await _find_collection(desk.engine, name) for name in names]
+            removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
+            return _print_removed(removed, "collection", arguments.json)
+        about = {"description": arguments.description, "version": arguments.version}
+        found: Sequence[CollectionInfo] = (
+            [await desk.engine.create_collection(LOCAL.tenant, name, **about) for name in names]
+            if names
+            else await desk.engine.collections(LOCAL.tenant)
+        )
+    if arguments.json:
+        print_json([_collection_to_dict(one) for one in found])
+        return 0
+    rows = [
+        (one.id, f"{one.documents:,}", one.version, f"{one.updated_at:%Y-%m-%d %H:%M}", one.description or one.name)
+        for one in found
+    ]
+    print_table(("ID", "DOCUMENTS", "VERSION", "UPDATED", "DESCRIPTION"), rows)
+    return 0
+
+
+async def reindex(arguments: SimpleNamespace) -> int:
+    """Run `refdesk reindex`. Search keeps working meanwhile."""
+    async with open_local_desk(arguments) as desk:
+        count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
+        if sys.stderr.isatty():
+            print_message(f"rebuilding the indexes of {count:,} documents")
+        await desk.engine.reindex(LOCAL.tenant)
+    if arguments.json:
+        print_json({"documents": count})
+    else:
+        print(f"Rebuilt the indexes of {count:,} documents.")
+    return 0
+
+
+def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
+    if not words:
+        raise Misuse(f"Missing argument '{argument}'.")
+    return words
 
 
 async def _iter_documents(
@@ -93,31 +103,15 @@ async def _iter_documents(
             return
 
 
-async def _find_collection(engine: Engine, name: str) -> CollectionInfo:
-    """Return an existing collection by its id or name."""
+async def _find_collection(engine: Engine, name: str) -> str:
+    """Return the id of an existing collection, given its id or name."""
     known = await engine.collections(LOCAL.tenant)
-    found = next((one for one in known if name in (one.id, one.name)), None)
+    found = next((one.id for one in known if name in (one.id, one.name)), None)
     if found is None:
         nearest = nearest_name(name, [one.id for one in known])
         hint = f"did you mean {nearest!r}?" if nearest else "`refdesk collections` lists them"
         raise InvalidArguments([Problem(name, f"no such collection; {hint}")])
     return found
-
-
-async def _remove_documents(arguments: SimpleNamespace) -> int:
-    ids = _require_arguments(arguments.ids, "ID")
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        return _print_removed(
-            {id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", arguments.json
-        )
-
-
-async def _remove_collections(arguments: SimpleNamespace) -> int:
-    names = _require_arguments(arguments.names, "NAME")
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        ids = [(await _find_collection(desk.engine, name)).id for name in names]
-        removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
-        return _print_removed(removed, "collection", arguments.json)
 
 
 def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
@@ -129,26 +123,6 @@ def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int
     else:
         print(f"{len(removed) - len(missing):,} removed")
     return 1 if missing else 0
-
-
-async def _list_or_create_collections(arguments: SimpleNamespace) -> int:
-    about = {"description": arguments.description, "version": arguments.version}
-    names = _require_arguments(arguments.names, "NAME") if arguments.action == "create" else ()
-    async with open_desk(load_settings(arguments), servers=False) as desk:
-        found: Sequence[CollectionInfo] = (
-            [await desk.engine.create_collection(LOCAL.tenant, name, **about) for name in names]
-            if names
-            else await desk.engine.collections(LOCAL.tenant)
-        )
-    if arguments.json:
-        print_json([_collection_to_dict(one) for one in found])
-        return 0
-    rows = [
-        (one.id, f"{one.documents:,}", one.version, f"{one.updated_at:%Y-%m-%d %H:%M}", one.description or one.name)
-        for one in found
-    ]
-    print_table(("ID", "DOCUMENTS", "VERSION", "UPDATED", "DESCRIPTION"), rows)
-    return 0
 
 
 def _document_to_dict(one: DocumentStatus) -> dict[str, Any]:

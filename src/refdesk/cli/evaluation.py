@@ -1,22 +1,121 @@
-"""Retrieval metrics, and readers for files of judged queries.
+"""`refdesk eval`: measure retrieval quality through the public search tools.
 
-Two formats are read: queries that name the sections that answer them (`rel`: lists of file and anchor), and the BEIR
-format, where a second file, the qrels, names the documents.
+Two formats of judged queries are read: queries that name the sections that answer them (`rel`: lists of file and
+anchor), and the BEIR format, where a second file, the qrels, names the documents.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import log2
+from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
-from refdesk.errors import InvalidArguments, Problem
+from refdesk.app import Desk, open_desk
+from refdesk.calls import LOCAL, Answer, UserId
+from refdesk.cli.load_config import load_settings
+from refdesk.cli.progress import ProgressBar
+from refdesk.cli.search_results import parse_hits
+from refdesk.errors import CannotOpen, InvalidArguments, Problem, ToolFailure
+
+MAX_QUERY_LENGTH = 1000
+"""Characters. The tools accept no more, and a query file may hold whole paragraphs."""
+
+MAX_TOKENS = 20_000
+"""The largest token budget a tool allows, so that the ranking isn't cut short."""
+
+EVAL_CALLER = replace(LOCAL, user=UserId("eval"))
+"""A separate user, so that evaluation queries don't count as the person's searches."""
 
 DEPTH = 10
 """Ranking depth of the deepest metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTool:
+    """Argument names and result limits of a search tool."""
+
+    limit: str
+    """Name of the argument for the number of results."""
+    limits: tuple[int, ...]
+    """Result limits to try in order, until there are enough documents."""
+    collection: str
+    """Name of the argument for the collection."""
+
+
+TOOLS = {
+    "search_documentation": SearchTool("max_results", (20,), "doc_type"),
+    "r2r_search": SearchTool("limit", (30, 100), "collection_id"),
+}
+
+
+async def evaluate(arguments: SimpleNamespace) -> int:
+    """Run `refdesk eval`: run all queries, one at a time, and print the mean of each metric."""
+    config = load_settings(arguments)
+    query_set = read_queries(_read_lines(arguments.queries), _read_lines(arguments.qrels) if arguments.qrels else None)
+    tool = arguments.tool or ("r2r_search" if query_set.by_document else "search_documentation")
+    scope = {TOOLS[tool].collection: arguments.collection or "all"}
+    bar = ProgressBar(len(query_set.queries))
+    found, sizes = [], []
+    async with open_desk(config, servers=False) as desk:
+        try:
+            for done, query in enumerate(query_set.queries, 1):
+                sizes.append(_measure_size(await _search(desk, tool, query, scope)))
+                found.append(scores(await _rank(desk, tool, query_set, query, scope), query.grades))
+                bar.update(done, done / len(query_set.queries), tool)
+        finally:
+            bar.clear()
+    figures = {name.replace("_at_", "@"): round(value, 4) for name, value in asdict(average(found)).items()}
+    report = {"tool": tool, "queries": len(found), **figures, "mean_answer_bytes": round(fmean(sizes))}
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+        return 0
+    width = max(map(len, report))
+    formats = {float: ".4f", int: ",", str: ""}
+    for name, value in report.items():
+        print(f"{name:<{width}}  {value:{formats[type(value)]}}")
+    return 0
+
+
+def _read_lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text("utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CannotOpen(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+
+
+async def _rank(
+    desk: Desk, name: str, query_set: QuerySet, query: Query, scope: Mapping[str, Any]
+) -> list[RankedResult]:
+    """Return at least `DEPTH` ranked results, if the tool has them."""
+    tool, ranking = TOOLS[name], list[RankedResult]()
+    for limit in tool.limits:
+        answer = await _search(desk, name, query, {tool.limit: limit, "max_tokens": MAX_TOKENS, **scope})
+        results = [RankedResult(one.document_id, one.anchors) for one in parse_hits(answer)]
+        ranking = query_set.ranking(query, results)
+        if len(ranking) >= DEPTH:
+            break
+    return ranking
+
+
+async def _search(desk: Desk, tool: str, query: Query, options: Mapping[str, Any]) -> Answer:
+    answer = await desk.call(tool, {"query": query.text[:MAX_QUERY_LENGTH], **options}, caller=EVAL_CALLER)
+    if answer.is_error:
+        raise ToolFailure(answer.text)
+    return answer
+
+
+def _measure_size(answer: Answer) -> int:
+    """Return the bytes of an answer that a model reads. Clients show it the text or the structured content."""
+    structured = json.dumps(answer.structured, ensure_ascii=False) if answer.structured is not None else ""
+    return max(len(answer.text.encode()), len(structured.encode()))
+
+
+# Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +236,9 @@ def reciprocal_rank(gains: Sequence[float], depth: int) -> float:
 
 def _sum_discounted(gains: Iterable[float]) -> float:
     return sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1))
+
+
+# Judged queries
 
 
 def read_queries(lines: Iterable[str], qrels: Iterable[str] | None = None) -> QuerySet:

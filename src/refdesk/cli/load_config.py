@@ -1,12 +1,17 @@
-"""Loads the configuration for a command from its options."""
+"""Loads the configuration for a command from its options, and opens Refdesk with it."""
 
 from __future__ import annotations
 
 import os
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from refdesk.config import Config, find_config_file, load
+
+if TYPE_CHECKING:
+    from refdesk.app import Desk
 
 _OPTIONS = {
     "data": "data_dir",
@@ -24,3 +29,10 @@ def load_settings(arguments: SimpleNamespace, *, serves: bool = False) -> Config
     options = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
     overrides = {setting: value for setting, value in options.items() if value is not None}
     return load(path, os.environ, overrides, serves=serves)
+
+
+def open_local_desk(arguments: SimpleNamespace) -> AbstractAsyncContextManager[Desk]:
+    """Open Refdesk in this process for a command, without its downstream servers."""
+    from refdesk.app import open_desk
+
+    return open_desk(load_settings(arguments), servers=False)

@@ -163,7 +163,7 @@ DOCUMENTS = [
     command(
         "read",
         "Read a document in parts",
-        "refdesk.cli.read:read",
+        "refdesk.cli.ask:read",
         argument("document", "File, URL, handle or document ID", complete="documents"),
         option("--section ID", "Read this section", callback=_one_part),
         option("--pages N[-M]", "Read these pages", callback=_one_part),
@@ -265,7 +265,7 @@ ASKING = [
     command(
         "eval",
         "Measure search quality",
-        "refdesk.cli.eval:evaluate",
+        "refdesk.cli.evaluation:evaluate",
         argument("queries", "Queries, one per line, with their answers", metavar="QUERIES.jsonl", complete="files"),
         option("--qrels FILE.tsv", "Relevance judgments in a file of their own", complete="files"),
         option("--collection NAME", "Collection to search  [default: all]", complete="collections"),
