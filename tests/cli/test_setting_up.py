@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from refdesk.cli import main
-from refdesk.cli.setup.desks import find_program
+from refdesk.cli.install import find_program
 from refdesk.config import SETTINGS, load
 from refdesk.config.template import render_template
 from refdesk.downstream.files.servers_file import load_servers

@@ -7,23 +7,24 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.setup.changes import FileChange, colour_diff
-from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Remote
-from refdesk.cli.setup.desks import resolve_target
+from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Local, Remote
 from refdesk.cli.terminal import confirm, detect_style, print_json, print_message, sanitize
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
+"""Folders of temporary environments: a path into one of them is gone after the next cleanup."""
 
 
 def install(arguments: SimpleNamespace) -> int:
     """Run `refdesk install`."""
     client, path = _resolve_client(arguments)
-    target = resolve_target(arguments, load_settings(arguments))
+    target = _resolve_target(arguments)
     change = client.plan_install(path, arguments.name, target, is_shared=arguments.scope == "project")
     use = f"uses Refdesk at {target.url}" if isinstance(target, Remote) else "starts Refdesk itself"
     code = _apply(change, arguments, f"{client.title} now {use}")
@@ -44,10 +45,48 @@ def uninstall(arguments: SimpleNamespace) -> int:
 
 
 def _resolve_client(arguments: SimpleNamespace) -> tuple[ClientSetup, Path]:
-    if not _NAME.fullmatch(arguments.name):
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", arguments.name):
         raise Misuse("--name: must be 1 to 64 letters, digits, hyphens or underscores")
     client = CLIENTS[arguments.client]
     return client, client.find_path(arguments.scope, Path(os.path.expanduser("~")), Path.cwd(), sys.platform)
+
+
+def _resolve_target(arguments: SimpleNamespace) -> DeskTarget:
+    """Return what the client should connect to: a URL, or a command that it starts; raise Misuse if it can't."""
+    config = load_settings(arguments)
+    if not arguments.stdio:
+        url = _check_url(arguments.url or config.own_url)
+        if arguments.key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", arguments.key_env):
+            raise Misuse("--key-env: not the name of an environment variable; give its name, not the key")
+        return Remote(url, arguments.key_env)
+    if arguments.key_env:
+        raise Misuse("--key-env: cannot be used with --stdio, which needs no key")
+    # A client starts Refdesk in any folder, so paths are absolute.
+    paths = {"--config": arguments.config, "--data": arguments.data}
+    options = [word for option, path in paths.items() if path for word in (option, str(Path(path).absolute()))]
+    return Local((*find_program(), "serve", "--stdio", *options))
+
+
+def find_program() -> tuple[str, ...]:
+    """Return a command that starts this installation from anywhere, even after a temporary environment is gone."""
+    here = Path(sys.executable).absolute()
+    if any(folder in here.as_posix() for folder in TEMPORARY_FOLDERS):
+        return "uvx", "refdesk"
+    script = here.with_name("refdesk")
+    return (str(script),) if script.is_file() else (str(here), "-m", "refdesk")
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise Misuse(f"--url: {url!r} is not a URL such as http://127.0.0.1:8001/mcp")
+    if parts.username or parts.password:
+        raise Misuse("--url: must not contain a user or password, which would be stored; use --key-env")
+    return url if parts.path.strip("/") else f"{url.rstrip('/')}/mcp"
 
 
 def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:

@@ -91,28 +91,21 @@ class ClientSetup:
             raise CannotOpen(f"{path} cannot be read: {error}.") from None
 
     def _edit(self, path: Path, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
-        edit = self._edit_json if path.suffix != ".toml" else self._edit_toml
+        """Return the text with the entry of a server, or without it if the entry is None."""
+        keys = (self.section, name)
+
+        def edit(plain: str) -> str:
+            if path.suffix == ".toml":
+                return toml_text.remove_table(plain, keys) if entry is None else toml_text.set_table(plain, keys, entry)
+            return json_text.remove_member(plain, keys) if entry is None else json_text.set_member(plain, keys, entry)
+
         try:
-            return edit_keeping_line_endings(text, lambda plain: edit(plain, (self.section, name), entry))
+            return edit_keeping_line_endings(text, edit)
         except EditError as error:
-            raise CannotOpen(
-                f"{path} was not changed: {error}. {self._describe_manual_edit(path, name, entry)}"
-            ) from None
-
-    @staticmethod
-    def _edit_json(text: str, keys: Sequence[str], entry: Mapping[str, Any] | None) -> str:
-        return json_text.remove_member(text, keys) if entry is None else json_text.set_member(text, keys, entry)
-
-    @staticmethod
-    def _edit_toml(text: str, keys: Sequence[str], entry: Mapping[str, Any] | None) -> str:
-        return toml_text.remove_table(text, keys) if entry is None else toml_text.set_table(text, keys, entry)
-
-    def _describe_manual_edit(self, path: Path, name: str, entry: Mapping[str, Any] | None) -> str:
-        """Return instructions for making the edit by hand."""
-        if entry is None:
-            return f"Remove {name!r} from {self.section} by hand."
-        edit = self._edit_toml if path.suffix == ".toml" else self._edit_json
-        return "\n".join(["Add this by hand:", *edit("", (self.section, name), entry).splitlines()])
+            by_hand = (
+                f"Remove {name!r} from {self.section} by hand." if entry is None else f"Add this by hand:\n{edit('')}"
+            )
+            raise CannotOpen(f"{path} was not changed: {error}. {by_hand.rstrip()}") from None
 
 
 def _build_header(variable: str) -> dict[str, Any]:

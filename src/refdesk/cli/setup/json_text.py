@@ -38,30 +38,57 @@ class _Member:
 
 def set_member(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at the path, creating missing objects on the way."""
-    if not text.strip():
-        text = "{}\n"
-    expected = _set_value(_parse(text), path, value)
-    return _verify(_set_member(text, _find_root(text), path, value, ""), expected)
+    text = text if text.strip() else "{}\n"
+    expected = _parse(text)
+    open_parent(expected, path, "is not an object")[path[-1]] = value
+    start, end, indent = _skip(text, 0), 0, ""
+    for depth, name in enumerate(path, 1):
+        members = list(_iter_members(text, start))
+        existing = next((one for one in members if one.name == name), None)
+        if existing is None:
+            for missing in reversed(path[depth:]):
+                value = {missing: value}
+            return _verify(_insert_member(text, start, members, name, value, indent), expected)
+        indent = _find_indent(text, existing.start, indent + DEFAULT_INDENT)
+        start, end = existing.value, existing.end
+    return _verify(text[:start] + _serialize(value, indent, text) + text[end:], expected)
 
 
 def remove_member(text: str, path: Sequence[str]) -> str:
-    """Return the text without the member at the path, which must exist."""
-    expected = _remove_value(_parse(text), path)
-    start = _find_root(text)
+    """Return the text without the member at the path, which must exist, its line and its comma."""
+    expected = _parse(text)
+    del open_parent(expected, path, "is not an object")[path[-1]]
+    start = _skip(text, 0)
     for name in path[:-1]:
-        start = _find_member(text, start, name).value
-    return _verify(_remove_member(text, start, path[-1]), expected)
+        start = next(one.value for one in _iter_members(text, start) if one.name == name)
+    members = list(_iter_members(text, start))
+    index = next(number for number, one in enumerate(members) if one.name == path[-1])
+    begin, end = members[index].start, members[index].end
+    after = _skip(text, end)
+    has_comma = text[after] == ","
+    end = after + 1 if has_comma else end
+    line = text.rfind("\n", 0, begin)
+    if line >= 0 and not text[line:begin].strip():
+        begin = line
+    elif has_comma:
+        end += len(text[end:]) - len(text[end:].lstrip(" "))
+    changed = text[:begin] + text[end:]
+    if index > 0 and not has_comma:
+        # The last member was removed: drop the comma of the one before it.
+        comma = _skip(changed, members[index - 1].end)
+        changed = changed[:comma] + changed[comma + 1 :]
+    return _verify(changed, expected)
 
 
 def get_member(text: str, path: Sequence[str]) -> Any:
     """Return the value at the path, or None."""
-    found = _parse(text) if text.strip() else {}
+    found: Any = _parse(text) if text.strip() else {}
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> dict[str, Any]:
     try:
         found = jsonc.parse(text)
     except ValueError as error:
@@ -73,19 +100,13 @@ def _parse(text: str) -> Any:
     return found
 
 
-def _set_value(document: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    if len(path) == 1:
-        return {**document, path[0]: value}
-    inner = document.get(path[0], {})
-    if not isinstance(inner, dict):
-        raise EditError(f"{path[0]} is not an object")
-    return {**document, path[0]: _set_value(inner, path[1:], value)}
-
-
-def _remove_value(document: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    if len(path) == 1:
-        return {name: inner for name, inner in document.items() if name != path[0]}
-    return {**document, path[0]: _remove_value(document[path[0]], path[1:])}
+def open_parent(document: dict[str, Any], path: Sequence[str], problem: str) -> dict[str, Any]:
+    """Return the object that holds the last name of a path, creating missing ones; raise EditError for other values."""
+    for name in path[:-1]:
+        document = document.setdefault(name, {})
+        if not isinstance(document, dict):
+            raise EditError(f"{name} {problem}")
+    return document
 
 
 def _verify(text: str, expected: Any) -> str:
@@ -99,10 +120,6 @@ def _verify(text: str, expected: Any) -> str:
 
 
 # Text positions
-
-
-def _find_root(text: str) -> int:
-    return _skip(text, 0)
 
 
 def _skip(text: str, at: int) -> int:
@@ -142,24 +159,6 @@ def _find_end(text: str, at: int) -> int:
         at = _skip(text, string.end() if string else at + 1)
 
 
-def _find_member(text: str, start: int, name: str) -> _Member:
-    return next(one for one in _iter_members(text, start) if one.name == name)
-
-
-def _set_member(text: str, start: int, path: Sequence[str], value: Any, indent: str) -> str:
-    """Return the text with the value at the path below the object at `start`, which has this indentation."""
-    members = list(_iter_members(text, start))
-    existing = next((one for one in members if one.name == path[0]), None)
-    if existing is None:
-        for name in reversed(path[1:]):
-            value = {name: value}
-        return _insert_member(text, start, members, path[0], value, indent)
-    member_indent = _find_indent(text, existing.start, indent + DEFAULT_INDENT)
-    if len(path) > 1:
-        return _set_member(text, existing.value, path[1:], value, member_indent)
-    return text[: existing.value] + _serialize(value, member_indent, text) + text[existing.end :]
-
-
 def _insert_member(text: str, start: int, members: Sequence[_Member], name: str, value: Any, indent: str) -> str:
     """Append a member, on its own line unless the object is on one line."""
     if not members:
@@ -167,7 +166,7 @@ def _insert_member(text: str, start: int, members: Sequence[_Member], name: str,
         close = _find_end(text, start) - 1
         inside = text[start + 1 : close]
         content = inside.rstrip() if inside.strip() else ""
-        entry = _format_member(name, value, member_indent, text)
+        entry = f"{json.dumps(name, ensure_ascii=False)}: {_serialize(value, member_indent, text)}"
         return f"{text[: start + 1]}{content}\n{member_indent}{entry}\n{indent}{text[close:]}"
     last = members[-1]
     after = _skip(text, last.end)
@@ -180,12 +179,10 @@ def _insert_member(text: str, start: int, members: Sequence[_Member], name: str,
     # A comment at the end of the line belongs to the member before it.
     rest = _REST_OF_LINE.match(text, end)
     comment = rest[0] if rest else ""
-    entry = _format_member(name, value, member_indent, text) + ("," if has_comma else "")
+    entry = f"{json.dumps(name, ensure_ascii=False)}: {_serialize(value, member_indent, text)}" + (
+        "," if has_comma else ""
+    )
     return f"{before}{comment}\n{member_indent}{entry}{text[end + len(comment) :]}"
-
-
-def _format_member(name: str, value: Any, indent: str, text: str) -> str:
-    return f"{json.dumps(name, ensure_ascii=False)}: {_serialize(value, indent, text)}"
 
 
 def _serialize(value: Any, indent: str, text: str) -> str:
@@ -203,25 +200,3 @@ def _find_indent(text: str, at: int, default: str) -> str:
     """Return the whitespace before a member on its line, or the default if there is other text."""
     before = text[text.rfind("\n", 0, at) + 1 : at]
     return before if before.strip() == "" else default
-
-
-def _remove_member(text: str, start: int, name: str) -> str:
-    """Return the text without a member, its line and its comma."""
-    members = list(_iter_members(text, start))
-    index = next(number for number, one in enumerate(members) if one.name == name)
-    one = members[index]
-    after = _skip(text, one.end)
-    has_comma = text[after] == ","
-    end = after + 1 if has_comma else one.end
-    begin = one.start
-    line = text.rfind("\n", 0, begin)
-    if line >= 0 and not text[line:begin].strip():
-        begin = line
-    elif has_comma:
-        end += len(text[end:]) - len(text[end:].lstrip(" "))
-    text = text[:begin] + text[end:]
-    if has_comma or index == 0:
-        return text
-    # The last member was removed: drop the comma of the one before it.
-    previous = _skip(text, members[index - 1].end)
-    return text[:previous] + text[previous + 1 :]

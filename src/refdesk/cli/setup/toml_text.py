@@ -6,16 +6,18 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from refdesk.cli.setup.json_text import EditError
+from refdesk.cli.setup.json_text import EditError, open_parent
 
 _HEADER = re.compile(r"^[ \t]*\[{1,2}([^\]\n]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
 
 
 def set_table(text: str, path: Sequence[str], values: Mapping[str, Any]) -> str:
     """Return the text with the table, replacing an existing one or appended at the end."""
-    expected = _set_value(_parse(text), path, dict(values))
+    expected = _parse(text)
+    open_parent(expected, path, "is no table")[path[-1]] = dict(values)
     written = _serialize(path, values)
     if spans := _find_spans(text, path):
         for begin, end in reversed(spans[1:]):
@@ -31,7 +33,8 @@ def set_table(text: str, path: Sequence[str], values: Mapping[str, Any]) -> str:
 
 def remove_table(text: str, path: Sequence[str]) -> str:
     """Return the text without the table, which must exist."""
-    expected = _remove_value(_parse(text), path)
+    expected = _parse(text)
+    del open_parent(expected, path, "is no table")[path[-1]]
     for begin, end in reversed(_find_spans(text, path)):
         text = text[:begin] + text[end:]
     return _verify(text.rstrip("\n") + "\n" if text.strip() else "", expected)
@@ -52,56 +55,29 @@ def _parse(text: str) -> dict[str, Any]:
         raise EditError(f"not valid TOML: {error}") from None
 
 
-def _set_value(document: dict[str, Any], path: Sequence[str], values: dict[str, Any]) -> dict[str, Any]:
-    if not path:
-        return values
-    inner = document.get(path[0], {})
-    if not isinstance(inner, dict):
-        raise EditError(f"{path[0]} is no table")
-    return {**document, path[0]: _set_value(inner, path[1:], values)}
-
-
-def _remove_value(document: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
-    inner = {name: value for name, value in document.items() if name != path[0]}
-    rest = _remove_value(document[path[0]], path[1:]) if len(path) > 1 else {}
-    # A parent table that held only this one disappears with it.
-    return {**document, path[0]: rest} if rest else inner
-
-
 def _verify(text: str, expected: Mapping[str, Any]) -> str:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         found = {}
-    if _drop_empty(found) != _drop_empty(expected):
+    # A parent table that held only this one disappears with it.
+    if any(found.get(name, {}) != expected.get(name, {}) for name in (*found, *expected)):
         raise EditError("it is laid out in a way that cannot be changed safely")
     return text
-
-
-def _drop_empty(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: inner for name, inner in value.items() if inner != {}}
 
 
 def _find_spans(text: str, path: Sequence[str]) -> list[tuple[int, int]]:
     """Return the spans of a table and its subtables, without the comments that lead in the next header."""
     headers = list(_HEADER.finditer(text))
     spans = []
-    for number, header in enumerate(headers):
+    for header, following in zip_longest(headers, headers[1:]):
         if _parse_header(header[1])[: len(path)] == list(path):
-            end = headers[number + 1].start() if number + 1 < len(headers) else len(text)
-            if number + 1 < len(headers):
-                end -= len(_find_leading_comments(text[header.end() : end]))
+            end = following.start() if following else len(text)
+            lines = text[header.end() : end].splitlines(keepends=True)
+            while following and lines and lines[-1].lstrip().startswith("#"):
+                end -= len(lines.pop())
             spans.append((header.start(), end))
     return spans
-
-
-def _find_leading_comments(between: str) -> str:
-    """Return the comment lines directly before the next header."""
-    lines = between.splitlines(keepends=True)
-    count = 0
-    while count < len(lines) and lines[-1 - count].lstrip().startswith("#"):
-        count += 1
-    return "".join(lines[len(lines) - count :])
 
 
 def _parse_header(header: str) -> list[str]:
