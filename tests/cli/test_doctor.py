@@ -23,7 +23,7 @@ import pytest
 from anyio import to_thread
 
 from refdesk.cli import doctor, main
-from refdesk.cli.checks.installation import EXTRAS
+from refdesk.cli.checks.local_checks import EXTRAS
 from refdesk.cli.doctor import LOCAL_CHECKS, REMOTE_CHECKS
 from refdesk.cli.parser import CHECKS
 from refdesk.version import __version__

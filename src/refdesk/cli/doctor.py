@@ -6,12 +6,12 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
-from refdesk.cli.checks import callers, check_documents, check_servers, installation, services
+from refdesk.cli.checks import local_checks, service_checks
 from refdesk.cli.checks.finding import CheckContext, Finding, fail
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
@@ -21,28 +21,28 @@ from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, saniti
 from refdesk.config import find_config_file, load
 from refdesk.errors import ConfigError
 
-LocalChecks = Mapping[str, Callable[[CheckContext], Sequence[Finding]]]
+LocalChecks = Mapping[str, Callable[[CheckContext], Iterable[Finding]]]
 RemoteChecks = Mapping[str, Callable[[CheckContext], Awaitable[Sequence[Finding]]]]
 
 LOCAL_CHECKS: LocalChecks = {
-    "python": installation.check_python,
-    "config": installation.check_config,
-    "data": installation.check_data,
-    "engine": check_documents.check_engine,
-    "locks": check_documents.check_locks,
-    "port": callers.check_port,
-    "console": installation.check_console,
-    "keys": callers.check_keys,
-    "clients": callers.check_clients,
+    "python": local_checks.check_python,
+    "config": local_checks.check_config,
+    "data": local_checks.check_data,
+    "engine": local_checks.check_engine,
+    "locks": local_checks.check_locks,
+    "port": local_checks.check_port,
+    "console": local_checks.check_console,
+    "keys": local_checks.check_keys,
+    "clients": local_checks.check_clients,
 }
 """Synchronous checks of this machine. Each runs in a thread."""
 
 REMOTE_CHECKS: RemoteChecks = {
-    "embedding": services.check_embedding,
-    "cache": services.check_cache,
-    "r2r": services.check_r2r,
-    "answers": services.check_answers,
-    "servers": check_servers.check_servers,
+    "embedding": service_checks.check_embedding,
+    "cache": service_checks.check_cache,
+    "r2r": service_checks.check_r2r,
+    "answers": service_checks.check_answers,
+    "servers": service_checks.check_servers,
 }
 """Asynchronous checks that call a service."""
 
@@ -86,22 +86,20 @@ async def run_checks(
     remote: RemoteChecks = REMOTE_CHECKS,
 ) -> dict[str, Sequence[Finding]]:
     """Run the selected checks concurrently. A check that raises or times out becomes a finding."""
-    found = await asyncio.gather(*(_run_check(name, context, local, remote) for name in selected))
-    return dict(zip(selected, found, strict=True))
 
+    async def run(name: str) -> Sequence[Finding]:
+        try:
+            async with asyncio.timeout(context.timeout):
+                if name in remote:
+                    return await remote[name](context)
+                return await asyncio.to_thread(lambda: list(local[name](context)))
+        except TimeoutError:
+            return [fail(f"did not finish within {context.timeout:g} seconds", "allow more time with --timeout")]
+        except Exception as error:  # noqa: BLE001 - any error is this check's finding
+            text = f"check failed: {type(error).__name__}: {error}"
+            return [fail(text, "report this; the other checks are not affected")]
 
-async def _run_check(name: str, context: CheckContext, local: LocalChecks, remote: RemoteChecks) -> Sequence[Finding]:
-    try:
-        async with asyncio.timeout(context.timeout):
-            if name in remote:
-                return await remote[name](context)
-            return await asyncio.to_thread(local[name], context)
-    except TimeoutError:
-        return [fail(f"did not finish within {context.timeout:g} seconds", "allow more time with --timeout")]
-    except Exception as error:  # noqa: BLE001 - any error is this check's finding
-        return [
-            fail(f"check failed: {type(error).__name__}: {error}", "report this; the other checks are not affected")
-        ]
+    return dict(zip(selected, await asyncio.gather(*map(run, selected)), strict=True))
 
 
 def _print_findings(found: Mapping[str, Sequence[Finding]], counts: Counter[str], style: TerminalStyle) -> None:

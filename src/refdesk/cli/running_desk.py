@@ -31,6 +31,13 @@ class RunningDesk:
         """Whether the server is Refdesk."""
         return self.name == "Refdesk"
 
+    @property
+    def server_states(self) -> dict[str, Any]:
+        """State of each downstream server."""
+        downstream = self.checks.get("downstream")
+        states = downstream.get("servers") if isinstance(downstream, dict) else None
+        return states if isinstance(states, dict) else {}
+
 
 def probe_desk(url: str, timeout: float = TIMEOUT_SECONDS) -> RunningDesk | None:
     """Return the server that answers at a URL, or None. A server other than Refdesk has another name or none."""

@@ -138,7 +138,8 @@ def _list(file: ServersFile, config: Config, as_json: bool) -> int:
     facts += [
         _describe(name, one, "servers.json") for name, one in stored.servers.items() if name not in config.mcpServers
     ]
-    live = _get_live_states(config)
+    desk = probe_desk(config.own_url)
+    live = desk.server_states if desk is not None and desk.is_refdesk else None
     for entry in facts:
         entry["live"] = live.get(entry["name"]) if live is not None else None
     problems = [str(fault) for fault in stored.problems]
@@ -171,16 +172,6 @@ def _format_row(entry: Mapping[str, Any]) -> Sequence[str]:
         message = live.get("message")
         state = f"{live['state']}({message})" if message else live["state"]
     return entry["name"], entry["transport"], state, entry["source"], entry["where"]
-
-
-def _get_live_states(config: Config) -> dict[str, Any] | None:
-    """Return the state of each server as reported by a running Refdesk, or None if there is none."""
-    desk = probe_desk(config.own_url)
-    if desk is None or not desk.is_refdesk:
-        return None
-    downstream = desk.checks.get("downstream")
-    states = downstream.get("servers") if isinstance(downstream, dict) else None
-    return states if isinstance(states, dict) else {}
 
 
 def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:

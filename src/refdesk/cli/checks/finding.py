@@ -4,37 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from refdesk.cli.running_desk import RunningDesk
 from refdesk.config import Config
 
-State = Literal["ok", "warn", "fail"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """State of one thing in a sentence, with a suggested fix if it isn't ok."""
+    """State of one thing in a sentence, with a suggested fix if it isn't ok.
 
-    state: State
+    `warn` is what works but needs attention, and `fail` what doesn't work.
+    """
+
+    state: Literal["ok", "warn", "fail"]
     text: str
     fix: str = ""
 
 
-def ok(text: str) -> Finding:
-    """Return a finding for what works or doesn't apply."""
-    return Finding("ok", text)
-
-
-def warn(text: str, fix: str) -> Finding:
-    """Return a finding for what works but needs attention."""
-    return Finding("warn", text, fix)
-
-
-def fail(text: str, fix: str) -> Finding:
-    """Return a finding for what doesn't work."""
-    return Finding("fail", text, fix)
+ok = partial(Finding, "ok")
+warn = partial(Finding, "warn")
+fail = partial(Finding, "fail")
 
 
 def format_count(number: int, thing: str) -> str:
