@@ -29,17 +29,18 @@ class Misuse(click.UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A parsed command line: the function to run, as `module:function`, and its arguments."""
+    """A parsed command line: the function to run, its module in `refdesk.cli`, and its arguments."""
 
-    target: str
+    module: str
+    function: str
     arguments: SimpleNamespace
     context: click.Context
 
     def run(self) -> int:
         """Import the command, run it, on an event loop if it is asynchronous, and return its exit code."""
-        module, _, name = self.target.partition(":")
+        module = import_module(f"refdesk.cli.{self.module}")
         try:
-            code: int | Coroutine[Any, Any, int] = getattr(import_module(module), name)(self.arguments)
+            code: int | Coroutine[Any, Any, int] = getattr(module, self.function)(self.arguments)
             if isinstance(code, int):
                 return code
             import asyncio
@@ -168,21 +169,26 @@ JSON = flag("--json", "Print JSON, including errors")
 def command(
     name: str,
     summary: str,
-    target: str,
     *params: click.Parameter,
+    module: str = "",
+    function: str = "",
     examples: Sequence[str] = (),
+    has_json: bool = True,
     kind: type[click.Command] = ExamplesCommand,
     **attributes: Any,
 ) -> click.Command:
-    """Declare a command with the options common to all. `target` is `module:function`, imported when it runs."""
+    """Declare a command with the options common to all. Its function, imported when it runs, has its name.
+
+    So has the module in `refdesk.cli`, unless another is given.
+    """
 
     def return_invocation(**_: Any) -> Invocation:
         context = click.get_current_context()
-        return Invocation(target, collect_arguments(context), context)
+        return Invocation(module or name, function or name, collect_arguments(context), context)
 
     return kind(
         name,
-        params=[*params, CONFIG, DATA],
+        params=[*params, *([JSON] if has_json else []), CONFIG, DATA],
         callback=return_invocation,
         help=f"{summary}.",
         short_help=summary,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import click
 
 from refdesk.cli.arguments import (
-    JSON,
     CommandGroup,
     Count,
     ExamplesCommand,
@@ -57,25 +56,18 @@ RUNNING = [
     command(
         "serve",
         "Run the server",
-        "refdesk.cli.serve:serve",
         option("--host ADDRESS", "Address to listen on  [default: 127.0.0.1]"),
         option("--port PORT", "Port to listen on, 0 for any free one  [default: 8001]", type=int),
         option("--workers N", "Number of processes  [default: 1]", type=int),
         option("--toolsets NAMES", "Toolsets to offer, separated by commas  [default: all]", complete="toolsets"),
         flag("--stdio", "Serve one client on standard input and output"),
         flag("--allow-anonymous", "Accept other machines without API keys", default=None),
+        has_json=False,
     ),
-    command(
-        "check",
-        "Check the configuration",
-        "refdesk.cli.check:check",
-        flag("--show", "Print every setting with its value and source"),
-        JSON,
-    ),
+    command("check", "Check the configuration", flag("--show", "Print every setting with its value and source")),
     command(
         "doctor",
         "Check the installation and suggest fixes",
-        "refdesk.cli.doctor:doctor",
         option(
             "--only CHECK",
             "Run only this check, such as engine or servers (repeatable)",
@@ -90,12 +82,10 @@ RUNNING = [
             default=10.0,
             show_default=True,
         ),
-        JSON,
     ),
     command(
         "keys",
         "List, make or revoke API keys",
-        "refdesk.cli.keys:keys",
         action("list", "make", "revoke"),
         argument("name", "Name of the key", required=False, complete="keys"),
         option("--tenant NAME", "Tenant whose documents the key gives access to  [default: default]"),
@@ -119,7 +109,6 @@ RUNNING = [
             complete="servers",
         ),
         option("--expires WHEN", "Expiry, such as 90d, 12h or 2027-01-31  [default: never]"),
-        JSON,
     ),
 ]
 
@@ -130,7 +119,6 @@ DOCUMENTS = [
     command(
         "add",
         "Add documents to a collection",
-        "refdesk.cli.add:add",
         argument(
             "sources",
             "What to add. SET is a documentation set listed by `refdesk recipes` (recipe:NAME if a file has that "
@@ -152,29 +140,26 @@ DOCUMENTS = [
         option("--ignore PATTERN", "Files to skip, in .gitignore syntax (repeatable)", multiple=True),
         flag("--watch", "Keep the collection in sync with the folder until Ctrl-C", callback=_wait_or_watch),
         flag("--no-wait", "Return as soon as the documents are queued", callback=_wait_or_watch),
-        JSON,
         examples=(
             "refdesk add docs/ --collection handbook",
             "refdesk add https://example.com/guide.html",
             "refdesk add postgresql --version 15",
         ),
     ),
-    command("recipes", "List the documentation sets that `refdesk add` knows", "refdesk.cli.recipes:recipes", JSON),
+    command("recipes", "List the documentation sets that `refdesk add` knows"),
     command(
         "read",
         "Read a document in parts",
-        "refdesk.cli.ask:read",
         argument("document", "File, URL, handle or document ID", complete="documents"),
         option("--section ID", "Read this section", callback=_one_part),
         option("--pages N[-M]", "Read these pages", callback=_one_part),
         option("--find WORDS", "Find passages in the document", callback=_one_part),
         option("--cursor CURSOR", "Continue where the last answer stopped"),
-        JSON,
+        module="ask",
     ),
     command(
         "convert",
         "Convert files, folders or web pages",
-        "refdesk.cli.convert:convert",
         argument("sources", "What to convert", nargs=-1, required=True, metavar="FILE|FOLDER|URL...", complete="files"),
         option("--to", "Output format", choices=["markdown", "html", "json"], default="markdown", show_default=True),
         option(
@@ -183,12 +168,10 @@ DOCUMENTS = [
             complete="files",
         ),
         option("--pages N[-M]", "Convert only these pages of a PDF"),
-        JSON,
     ),
     command(
         "documents",
         "List or remove documents",
-        "refdesk.cli.documents:documents",
         action("list", "remove"),
         argument("ids", "Documents to remove", nargs=-1, metavar="[ID]...", complete="documents"),
         option("--collection NAME", "List only this collection", complete="collections"),
@@ -199,12 +182,10 @@ DOCUMENTS = [
             default="all",
             show_default=True,
         ),
-        JSON,
     ),
     command(
         "collections",
         "List, create or remove collections",
-        "refdesk.cli.documents:collections",
         action("list", "create", "remove"),
         argument(
             "names",
@@ -215,16 +196,15 @@ DOCUMENTS = [
         ),
         option("--description TEXT", "What a new collection contains", default=""),
         option("--version VERSION", "Version that the documents describe", default=""),
-        JSON,
+        module="documents",
     ),
-    command("reindex", "Rebuild the search indexes from the stored documents", "refdesk.cli.documents:reindex", JSON),
+    command("reindex", "Rebuild the search indexes from the stored documents", module="documents"),
 ]
 
 ASKING = [
     command(
         "search",
         "Search the documentation",
-        "refdesk.cli.ask:search",
         argument("query", "Question or keywords", nargs=-1, required=True),
         option("--collection NAME", "Collection to search  [default: all]", complete="collections"),
         option("--doc-type NAME", "Documentation set to search  [default: all]", complete="collections"),
@@ -235,37 +215,32 @@ ASKING = [
             choices=["basic", "advanced"],
         ),
         option("--limit --max-results N", "Number of results  [default: 5]", type=Count()),
-        JSON,
+        module="ask",
     ),
     command(
         "ask",
         "Answer a question, with sources",
-        "refdesk.cli.ask:ask",
         argument("question", "Your question", nargs=-1, required=True),
         option("--collection NAME", "Collection to answer from  [default: all]", complete="collections"),
         option("--model NAME", "Model that writes the answer, if one is configured"),
         option("--max-tokens N", "Maximum length of the answer  [default: 500]", type=Count()),
-        JSON,
     ),
     command(
         "tools",
         "List the tools, or describe one",
-        "refdesk.cli.ask:tools",
         argument("tool", "Name of a tool", required=False, complete="tools"),
-        JSON,
+        module="ask",
     ),
     command(
         "call",
         "Call a tool",
-        "refdesk.cli.ask:call",
         argument("tool", "Name of the tool; `refdesk tools` lists them", complete="tools"),
         argument("arguments", "Arguments, as shown by `refdesk tools TOOL`", nargs=-1, metavar="[NAME=VALUE]..."),
-        JSON,
+        module="ask",
     ),
     command(
         "eval",
         "Measure search quality",
-        "refdesk.cli.evaluation:evaluate",
         argument("queries", "Queries, one per line, with their answers", metavar="QUERIES.jsonl", complete="files"),
         option("--qrels FILE.tsv", "Relevance judgments in a file of their own", complete="files"),
         option("--collection NAME", "Collection to search  [default: all]", complete="collections"),
@@ -274,7 +249,8 @@ ASKING = [
             "Tool to search with  [default: search_documentation, or r2r_search with --qrels]",
             choices=["search_documentation", "r2r_search"],
         ),
-        JSON,
+        module="evaluation",
+        function="evaluate",
     ),
 ]
 
@@ -296,7 +272,7 @@ class _CommandTail(ExamplesCommand):
 def _server_action(
     name: str, summary: str, *params: click.Parameter, kind: type[click.Command] = ExamplesCommand
 ) -> click.Command:
-    return command(name, summary, "refdesk.cli.servers:servers", *params, JSON, kind=kind)
+    return command(name, summary, *params, module="servers", function="servers", kind=kind)
 
 
 _server = argument("name", "Name of the server", complete="servers")
@@ -349,8 +325,6 @@ _server_actions = [
 SERVERS = command(
     "servers",
     "List, add or change the MCP servers behind Refdesk",
-    "refdesk.cli.servers:servers",
-    JSON,
     kind=CommandGroup,
     commands=_server_actions,
     invoke_without_command=True,
@@ -368,26 +342,19 @@ _client = (
         show_default=True,
     ),
 )
-_write = (
-    flag("--yes", "Do not ask for confirmation"),
-    flag("--dry-run", "Show what would change, and write nothing"),
-    JSON,
-)
+_write = (flag("--yes", "Do not ask for confirmation"), flag("--dry-run", "Show what would change, and write nothing"))
 _one_target = forbid_together("url", "stdio")
 
 SETTING_UP = [
     command(
         "init",
         "Write a commented refdesk.yaml and a .mcp.json for this project",
-        "refdesk.cli.init:init",
         flag("--force", "Overwrite existing files that differ"),
         flag("--dry-run", "Show what would be written, and write nothing"),
-        JSON,
     ),
     command(
         "install",
         "Configure an MCP client to use Refdesk (shows a diff first)",
-        "refdesk.cli.install:install",
         *_client,
         option("--url URL", "URL of the server  [default: from the settings]", callback=_one_target),
         flag("--stdio", "Let the client start Refdesk itself", callback=_one_target),
@@ -400,19 +367,11 @@ SETTING_UP = [
             "refdesk install vscode --url https://desk.example.com/mcp --key-env REFDESK_KEY",
         ),
     ),
-    command(
-        "uninstall",
-        "Remove Refdesk from an MCP client's settings",
-        "refdesk.cli.install:uninstall",
-        *_client,
-        *_write,
-    ),
+    command("uninstall", "Remove Refdesk from an MCP client's settings", *_client, *_write, module="install"),
     command(
         "completion",
         "Print the shell completion script",
-        "refdesk.cli.completion:completion",
         argument("shell", "bash, zsh or fish", choices=SHELLS, metavar="SHELL"),
-        JSON,
         examples=(
             "bash: refdesk completion bash > ~/.local/share/bash-completion/completions/refdesk",
             'zsh:  refdesk completion zsh > "${fpath[1]}/_refdesk"',
@@ -422,9 +381,7 @@ SETTING_UP = [
     command(
         "reference",
         "Print the reference pages",
-        "refdesk.cli.reference:reference",
         argument("page", f"One of {', '.join(PAGES)}", required=False, choices=PAGES, metavar="[PAGE]"),
-        JSON,
     ),
 ]
 

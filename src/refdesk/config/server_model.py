@@ -12,12 +12,7 @@ from refdesk.config.secrets import find_argument_secrets, find_token, mask_addre
 
 TransportKind = Literal["stdio", "http", "sse", "websocket"]
 
-_KIND_ALIASES = {
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamablehttp": "http",
-    "ws": "websocket",
-}
+_KIND_ALIASES = {"streamable-http": "http", "streamable_http": "http", "streamablehttp": "http", "ws": "websocket"}
 """Transport names used in other clients' files."""
 
 
@@ -93,8 +88,7 @@ class McpServerConfig(_EntryModel):
         None, description="Name of a rule set in `downstream.presets` that `tools` extends."
     )
     hold: Literal["changed", "new", "nothing"] = Field(
-        "changed",
-        description="Tools that need `refdesk servers approve`: changed ones, changed and new ones, or none.",
+        "changed", description="Tools that need `refdesk servers approve`: changed ones, changed and new ones, or none."
     )
     docs: Annotated[DocsSource | None, BeforeValidator(_normalize_docs)] = Field(
         None,

@@ -140,9 +140,7 @@ OptionalText = Annotated[str | None, _Blank]
 OptionalPath = Annotated[Path | None, _Blank, _Path]
 OptionalSecret = Annotated[SecretStr | None, _Blank]
 OptionalWebUrl = Annotated[
-    Url | None,
-    _Blank,
-    _require("a URL such as http://localhost:7272", lambda url: _has_scheme(url, "http", "https")),
+    Url | None, _Blank, _require("a URL such as http://localhost:7272", lambda url: _has_scheme(url, "http", "https"))
 ]
 ServerUrl = Annotated[
     Url | None,
