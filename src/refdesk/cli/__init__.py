@@ -31,7 +31,13 @@ COMPLETE_COMMAND = "__complete"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
-    _prepare_output()
+    # The streams are None if the caller closed them, as with `>&-`.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Replace characters that the terminal's encoding lacks.
+            stream.reconfigure(errors="replace")
     if not args:
         print(OVERVIEW, end="", file=sys.stderr)
         return ExitCode.USAGE_ERROR
@@ -43,21 +49,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return ExitCode.BROKEN_PIPE
 
 
-def _prepare_output() -> None:
-    # The streams are None if the caller closed them, as with `>&-`.
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # Replace characters that the terminal's encoding lacks.
-            stream.reconfigure(errors="replace")
-
-
 def _run(args: Sequence[str]) -> int:
     try:
-        code = _dispatch(args)
+        if args[0] == COMPLETE_COMMAND:
+            from refdesk.cli.completion import complete
+
+            return complete(args[1:])
+        code = parse(args).run()
         sys.stdout.flush()
         return code
+    except click.exceptions.Exit as ended:
+        # After --help and --version.
+        sys.stdout.flush()
+        return ended.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
@@ -67,16 +71,3 @@ def _run(args: Sequence[str]) -> int:
 
         # Arguments after `--` belong to another command.
         return report_failure(error, as_json="--json" in args[: [*args, "--"].index("--")])
-
-
-def _dispatch(args: Sequence[str]) -> int:
-    if args[0] == COMPLETE_COMMAND:
-        from refdesk.cli.completion import complete
-
-        return complete(args[1:])
-    try:
-        invocation = parse(args)
-    except click.exceptions.Exit as ended:
-        # After --help and --version.
-        return ended.exit_code
-    return invocation.run()

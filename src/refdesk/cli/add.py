@@ -128,18 +128,14 @@ def _print_outcome(outcome: IngestOutcome, as_json: bool, *, one_line: bool) -> 
 
 def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
     """Parse `name=value` pairs. Numbers, booleans and lists keep their type, so that filters compare them as such."""
-    resolved = {}
+    resolved: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise Misuse(f"--metadata: write {pair!r} as name=value")
-        resolved[name] = _parse_value(value)
+        try:
+            parsed = json.loads(value, parse_constant=str)
+        except ValueError:
+            parsed = None
+        resolved[name] = parsed if isinstance(parsed, bool | int | float | list) else value
     return resolved
-
-
-def _parse_value(value: str) -> Any:
-    try:
-        parsed = json.loads(value, parse_constant=str)
-    except ValueError:
-        return value
-    return parsed if isinstance(parsed, (bool, int, float, list)) else value

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path, PurePath
 from types import SimpleNamespace
@@ -18,7 +17,7 @@ from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.terminal import print_json, print_message
 from refdesk.config import Config
-from refdesk.documents.conversions import ConversionOptions, Conversions, Export, open_conversions
+from refdesk.documents.conversions import ConversionOptions, Export, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.ingest.sources import SourceFailure, is_url, list_folder
 from refdesk.telemetry import Metrics
@@ -26,46 +25,24 @@ from refdesk.telemetry import Metrics
 SUFFIXES = {"markdown": ".md", "html": ".html", "json": ".json"}
 
 
-@dataclass(frozen=True, slots=True)
-class ConversionTask:
-    """One source to convert and its target; None is standard output."""
-
-    source: str
-    target: Path | None
-
-
-def convert(arguments: SimpleNamespace) -> int:
+async def convert(arguments: SimpleNamespace) -> int:
     """Run `refdesk convert`."""
     config = load_settings(arguments)
     found = [one for source in arguments.sources for one in _find_sources(source)]
     failures = [one for one in found if isinstance(one, SourceFailure)]
-    tasks = list(_plan_tasks(arguments, [one for one in found if not isinstance(one, SourceFailure)]))
+    tasks = _choose_targets(arguments, [one for one in found if not isinstance(one, SourceFailure)])
     if not found:
         raise CannotOpen("No documents found in the given sources.")
     options = ConversionOptions(parse_page_range(arguments.pages))
     for failure in failures:
         print_message(f"{failure.name}: {failure.cause}")
     results: list[dict[str, Any]] = [{"source": one.name, "error": one.cause} for one in failures]
-    results += asyncio.run(_convert_all(config, tasks, arguments.to, options))
+    results += await _convert_all(config, tasks, arguments.to, options)
     if arguments.json:
         print_json(results)
     else:
         print("".join(result.get("content", "") for result in results), end="")
     return 1 if any("error" in result for result in results) else 0
-
-
-def _plan_tasks(arguments: SimpleNamespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[ConversionTask]:
-    """Yield the conversion tasks. Several sources need an output folder."""
-    output = Path(arguments.output) if arguments.output else None
-    is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
-    if not is_folder:
-        if output is not None and os.path.realpath(output) == os.path.realpath(arguments.sources[0]):
-            raise CannotOpen(f"{output} is the file to convert; choose another output file with -o.")
-        yield from (ConversionTask(source, output) for source, _ in found)
-        return
-    if output is None:
-        raise CannotOpen("Several documents need an output folder; name one with -o.")
-    yield from _plan_folder(found, output, SUFFIXES[arguments.to])
 
 
 def _find_sources(source: str) -> Iterator[tuple[str, PurePath] | SourceFailure]:
@@ -81,13 +58,27 @@ def _find_sources(source: str) -> Iterator[tuple[str, PurePath] | SourceFailure]
         yield source, PurePath(PurePath(source).name)
 
 
-def _plan_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: str) -> Iterator[ConversionTask]:
-    """Yield a task with a unique target for each source. No source file is overwritten."""
+def _choose_targets(arguments: SimpleNamespace, found: Sequence[tuple[str, PurePath]]) -> list[tuple[str, Path | None]]:
+    """Return the target of each source; None is standard output. Several sources need an output folder.
+
+    In a folder, targets are unique, and no source file is overwritten.
+    """
+    output = Path(arguments.output) if arguments.output else None
+    is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
+    if not is_folder:
+        if output is not None and os.path.realpath(output) == os.path.realpath(arguments.sources[0]):
+            raise CannotOpen(f"{output} is the file to convert; choose another output file with -o.")
+        return [(source, output) for source, _ in found]
+    if output is None:
+        raise CannotOpen("Several documents need an output folder; name one with -o.")
     used_paths = {os.path.realpath(source) for source, _ in found}
+    tasks: list[tuple[str, Path | None]] = []
     for source, path in found:
-        target = next(name for name in _iter_targets(folder / path, suffix) if os.path.realpath(name) not in used_paths)
+        names = _iter_targets(output / path, SUFFIXES[arguments.to])
+        target = next(name for name in names if os.path.realpath(name) not in used_paths)
         used_paths.add(os.path.realpath(target))
-        yield ConversionTask(source, target)
+        tasks.append((source, target))
+    return tasks
 
 
 def _iter_targets(path: Path, suffix: str) -> Iterator[Path]:
@@ -98,45 +89,39 @@ def _iter_targets(path: Path, suffix: str) -> Iterator[Path]:
 
 
 async def _convert_all(
-    config: Config, tasks: Sequence[ConversionTask], to: Export, options: ConversionOptions
+    config: Config, tasks: Sequence[tuple[str, Path | None]], to: Export, options: ConversionOptions
 ) -> list[dict[str, Any]]:
     bar = ProgressBar(len(tasks))
     slots = asyncio.Semaphore(config.convert.workers)
     async with open_conversions(config.convert, config.data_path, Metrics()) as conversions:
 
-        async def run(task: ConversionTask) -> dict[str, Any]:
+        async def run(source: str, target: Path | None) -> dict[str, Any]:
+            async def progress(done: float, total: float | None, activity: str) -> None:
+                bar.advance(source, done / total if total else 0.0, activity)
+
             async with slots:
                 try:
-                    return await _convert_one(conversions, task, to, options, bar)
+                    if is_url(source):
+                        data, facts = await conversions.fetch_and_export(source, to, options, progress)
+                    else:
+                        with open_file(Path(source)) as file:
+                            data, facts = await conversions.convert_and_export(file, to, options, progress)
+                    bar.clear()
+                    for warning in facts["warnings"]:
+                        print(f"refdesk: {source}: {warning}", file=sys.stderr)
+                    return {"source": source, **_write_output(target, data), **facts}
                 except ToolFailure as failure:
                     bar.clear()
-                    where = "" if PurePath(task.source).name in failure.detail else f"{task.source}: "
+                    where = "" if PurePath(source).name in failure.detail else f"{source}: "
                     print(f"refdesk: {where}{failure.detail}", file=sys.stderr)
-                    return {"source": task.source, "error": failure.detail}
+                    return {"source": source, "error": failure.detail}
                 finally:
-                    bar.finish(task.source)
+                    bar.finish(source)
 
         try:
-            return await asyncio.gather(*map(run, tasks))
+            return await asyncio.gather(*(run(source, target) for source, target in tasks))
         finally:
             bar.clear()
-
-
-async def _convert_one(
-    conversions: Conversions, task: ConversionTask, to: Export, options: ConversionOptions, bar: ProgressBar
-) -> dict[str, Any]:
-    async def progress(done: float, total: float | None, activity: str) -> None:
-        bar.advance(task.source, done / total if total else 0.0, activity)
-
-    if is_url(task.source):
-        data, facts = await conversions.fetch_and_export(task.source, to, options, progress)
-    else:
-        with open_file(Path(task.source)) as file:
-            data, facts = await conversions.convert_and_export(file, to, options, progress)
-    bar.clear()
-    for warning in facts["warnings"]:
-        print(f"refdesk: {task.source}: {warning}", file=sys.stderr)
-    return {"source": task.source, **_write_output(task.target, data), **facts}
 
 
 def _write_output(target: Path | None, data: bytes) -> dict[str, str]:

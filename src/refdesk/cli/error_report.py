@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -29,28 +28,17 @@ HINTS = {
 """Next steps by error type. The error's own text is written for agents, which call tools instead of commands."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandFailure:
-    """Why a command failed: exit code, message lines, hint, and error data for `--json`."""
-
-    code: ExitCode
-    lines: tuple[str, ...]
-    hint: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
 def report_failure(error: Exception, *, as_json: bool) -> int:
     """Print why the command failed and return its exit code."""
-    failure = _describe(error)
+    code, lines, hint, facts = _describe(error)
     if as_json:
-        hint = {"hint": failure.hint} if failure.hint else {}
-        print_json({"error": {**failure.facts, **hint}})
+        print_json({"error": {**facts, "hint": hint} if hint else facts})
         sys.stdout.flush()
-    print_failure(failure.lines, failure.hint)
-    return failure.code
+    print_failure(lines, hint)
+    return code
 
 
-def print_failure(lines: Iterable[str], hint: str) -> None:
+def print_failure(lines: Iterable[str], hint: str = "") -> None:
     """Print the message lines and the hint on standard error."""
     for line in lines:
         print(f"refdesk: {sanitize(line)}", file=sys.stderr)
@@ -58,30 +46,28 @@ def print_failure(lines: Iterable[str], hint: str) -> None:
         print(f"hint: {sanitize(hint)}", file=sys.stderr)
 
 
-def _describe(error: Exception) -> CommandFailure:
+def _describe(error: Exception) -> tuple[ExitCode, Sequence[str], str, dict[str, Any]]:
+    """Return the exit code, message lines, hint, and error data for `--json`."""
+    code = ExitCode.FAILED
     match error:
-        case click.UsageError():
-            problem = error.format_message()
-            hint = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
-            return CommandFailure(ExitCode.USAGE_ERROR, (problem,), hint, _build_error_data("Misuse", problem))
         case ConfigError():
-            facts = {**error.data, "problems": list(error.problems)}
             is_missing = any(problem.endswith("no such file") for problem in error.problems)
             hint = "`refdesk init` writes a configuration to start from" if is_missing else ""
-            return CommandFailure(ExitCode.USAGE_ERROR, error.problems, hint, facts)
+            facts = {**error.data, "problems": list(error.problems)}
+            return ExitCode.USAGE_ERROR, error.problems, hint, facts
         case RefdeskError():
             hint = DOCTOR_HINT if isinstance(error, DependencyError) else HINTS.get(type(error).__name__, "")
-            return CommandFailure(ExitCode.FAILED, tuple(error.detail.splitlines()), hint, error.data)
+            return code, error.detail.splitlines(), hint, error.data
+        case click.UsageError():
+            code, kind, problem = ExitCode.USAGE_ERROR, "Misuse", error.format_message()
+            hint = f"see `{error.ctx.command_path} --help`" if error.ctx else ""
         case OSError():
             reason = error.strerror or str(error)
-            problem = f"{error.filename}: {reason}" if error.filename else reason
-            return CommandFailure(ExitCode.FAILED, (problem,), DOCTOR_HINT, _build_error_data("OSError", problem))
-    if os.environ.get(TRACEBACK_VARIABLE):
-        traceback.print_exception(error)
-    what = f"internal error in Refdesk {__version__}: {type(error).__name__}: {error}"
-    hint = f"set {TRACEBACK_VARIABLE}=1 for a traceback, and report the error with it"
-    return CommandFailure(ExitCode.FAILED, (what,), hint, _build_error_data("InternalError", what))
-
-
-def _build_error_data(kind: str, detail: str) -> dict[str, Any]:
-    return {"type": kind, "detail": detail, "retryable": False}
+            kind, problem = "OSError", f"{error.filename}: {reason}" if error.filename else reason
+            hint = DOCTOR_HINT
+        case _:
+            if os.environ.get(TRACEBACK_VARIABLE):
+                traceback.print_exception(error)
+            kind, problem = "InternalError", f"internal error in Refdesk {__version__}: {type(error).__name__}: {error}"
+            hint = f"set {TRACEBACK_VARIABLE}=1 for a traceback, and report the error with it"
+    return code, [problem], hint, {"type": kind, "detail": problem, "retryable": False}

@@ -10,6 +10,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +25,6 @@ MAX_VALUES = 200
 
 TAKES_FILES = ("documents", "files", "sources")
 """Kinds of arguments that are or may be file names, which the shell lists."""
-
-ROLES = ("reader", "writer", "service", "admin")
-TOOLSETS = ("docs", "r2r", "reader", "convert", "downstream")
 
 
 def list_live_values(kind: str, arguments: SimpleNamespace, incomplete: str) -> list[CompletionItem[str]]:
@@ -50,9 +48,8 @@ def _list_names(kind: str, arguments: SimpleNamespace, incomplete: str) -> Mappi
             return {row[0]: "" for row in _query(arguments, statement, len(incomplete), incomplete, MAX_VALUES)}
         case "servers":
             stored = _read_json_object(_find_data_folder(arguments) / "servers.json")
-            return dict.fromkeys(
-                [*(_read_settings(arguments).get("mcpServers") or ()), *stored.get("mcpServers", ())], ""
-            )
+            configured = _read_settings(arguments).get("mcpServers")
+            return dict.fromkeys([*(configured or ()), *stored.get("mcpServers", ())], "")
         case "keys":
             stored = _read_json_object(_find_data_folder(arguments) / "keys.json")
             return {str(key["name"]): "" for key in stored.get("keys", ())}
@@ -63,20 +60,18 @@ def _list_names(kind: str, arguments: SimpleNamespace, incomplete: str) -> Mappi
             return CHECKS
         case "sources":
             return dict.fromkeys(SETS, "documentation set")
-        case "files":
-            return {}
-        case _:
-            return dict.fromkeys({"roles": ROLES, "toolsets": TOOLSETS}[kind], "")
+        case "roles":
+            return dict.fromkeys(("reader", "writer", "service", "admin"), "")
+        case "toolsets":
+            return dict.fromkeys(("docs", "r2r", "reader", "convert", "downstream"), "")
+    return {}
 
 
 def _query(arguments: SimpleNamespace, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Query the default tenant's database, read-only and without waiting for a writer."""
     path = _find_data_folder(arguments) / "tenants" / "n-default" / "knowledge.db"
-    database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0.1)
-    try:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0.1)) as database:
         return database.execute(statement, values).fetchall()
-    finally:
-        database.close()
 
 
 def _find_data_folder(arguments: SimpleNamespace) -> Path:

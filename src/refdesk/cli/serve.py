@@ -15,6 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from refdesk.cli.error_report import print_failure
 from refdesk.cli.load_config import load_settings
 from refdesk.config import Config, require_support
 from refdesk.errors import ConfigError, RefdeskError
@@ -31,7 +32,9 @@ def serve(arguments: SimpleNamespace) -> int:
         _serve_stdio_and_exit(config)
     if config.server.workers > 1:
         return _serve_with_workers(config)
-    _run_event_loop(_serve_http(config, _bind(config)))
+    from refdesk.inbound.http_server import bind
+
+    _run_event_loop(_serve_http(config, bind(config.server)))
     return 0
 
 
@@ -42,7 +45,7 @@ def _serve_stdio_and_exit(config: Config) -> NoReturn:
         _run_event_loop(_serve_stdio(config))
         code = 0
     except RefdeskError as error:
-        _print_error(error)
+        print_failure(error.detail.splitlines())
         code = 2 if isinstance(error, ConfigError) else 1
     except Exception:  # noqa: BLE001 - top level: the traceback is printed
         traceback.print_exc()
@@ -59,16 +62,20 @@ def _serve_with_workers(config: Config) -> int:
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Must be set before prometheus_client is imported: enables its multiprocess mode.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        from refdesk.inbound.workers import run_workers
+        from refdesk.inbound.http_server import bind
+        from refdesk.inbound.workers import CANNOT_START, run_workers
 
-        work = partial(_run_worker, config, _bind(config), secrets.token_bytes(32))
+        listener, state_key = bind(config.server), secrets.token_bytes(32)
+
+        def work() -> int:
+            try:
+                _run_event_loop(_serve_http(config, listener, state_key))
+            except RefdeskError as error:
+                print_failure(error.detail.splitlines())
+                return CANNOT_START
+            return 0
+
         return run_workers(config.server.workers, work)
-
-
-def _bind(config: Config) -> socket.socket:
-    from refdesk.inbound.http_server import bind
-
-    return bind(config.server)
 
 
 def _run_event_loop(main: Coroutine[Any, Any, None]) -> None:
@@ -79,22 +86,6 @@ def _run_event_loop(main: Coroutine[Any, Any, None]) -> None:
         asyncio.run(main)
     else:
         uvloop.run(main)
-
-
-def _run_worker(config: Config, listener: socket.socket, state_key: bytes) -> int:
-    from refdesk.inbound.workers import CANNOT_START
-
-    try:
-        _run_event_loop(_serve_http(config, listener, state_key))
-    except RefdeskError as error:
-        _print_error(error)
-        return CANNOT_START
-    return 0
-
-
-def _print_error(error: RefdeskError) -> None:
-    for line in error.detail.splitlines():
-        print(f"refdesk: {line}", file=sys.stderr)
 
 
 async def _serve_http(config: Config, listener: socket.socket, state_key: bytes | None = None) -> None:

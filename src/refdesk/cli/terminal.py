@@ -8,10 +8,10 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partialmethod
 from typing import Any, TextIO
 
-BOLD, FAINT, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
+RESET = "\x1b[0m"
 
 MIN_STEM_LENGTH = 3
 """Letters. Shorter stems match half of all words, so such words are matched whole."""
@@ -35,33 +35,25 @@ class TerminalStyle:
 
     is_enabled: bool
 
-    def bold(self, text: str) -> str:
-        """Return the text in bold."""
-        return self._wrap(BOLD, text)
+    def _wrap(self, code: str, text: str) -> str:
+        return f"{code}{text}{RESET}" if self.is_enabled and text else text
 
-    def faint(self, text: str) -> str:
-        """Return the text faint."""
-        return self._wrap(FAINT, text)
-
-    def red(self, text: str) -> str:
-        """Return the text in red, for errors and removed lines."""
-        return self._wrap(RED, text)
-
-    def green(self, text: str) -> str:
-        """Return the text in green, for success and added lines."""
-        return self._wrap(GREEN, text)
-
-    def yellow(self, text: str) -> str:
-        """Return the text in yellow, for warnings."""
-        return self._wrap(YELLOW, text)
+    bold = partialmethod(_wrap, "\x1b[1m")
+    faint = partialmethod(_wrap, "\x1b[2m")
+    red = partialmethod(_wrap, "\x1b[31m")
+    green = partialmethod(_wrap, "\x1b[32m")
+    yellow = partialmethod(_wrap, "\x1b[33m")
 
     def highlight(self, text: str, query: str) -> str:
         """Return the text with the query's words in bold, including inflected forms."""
-        pattern = compile_highlight_pattern(query) if self.is_enabled else None
-        return pattern.sub(lambda word: self.bold(word[0]), text) if pattern else text
-
-    def _wrap(self, code: str, text: str) -> str:
-        return f"{code}{text}{RESET}" if self.is_enabled and text else text
+        patterns = []
+        for word in dict.fromkeys(re.findall(r"\w+", query.casefold())):
+            stem = _ENDING.sub("", word)
+            if word not in STOP_WORDS:
+                patterns.append(rf"{re.escape(stem)}\w*" if len(stem) >= MIN_STEM_LENGTH else rf"{re.escape(word)}\b")
+        if not self.is_enabled or not patterns:
+            return text
+        return re.sub(rf"\b(?:{'|'.join(patterns)})", lambda word: self.bold(word[0]), text, flags=re.IGNORECASE)
 
 
 def detect_style(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
@@ -70,17 +62,6 @@ def detect_style(stream: TextIO, environ: Mapping[str, str] | None = None) -> Te
     if environ.get("NO_COLOR"):
         return TerminalStyle(False)
     return TerminalStyle(bool(environ.get("FORCE_COLOR")) or (stream.isatty() and environ.get("TERM") != "dumb"))
-
-
-def compile_highlight_pattern(query: str) -> re.Pattern[str] | None:
-    """Return a pattern for the query's words and their inflected forms; None if only stop words remain."""
-    words = dict.fromkeys(re.findall(r"\w+", query.casefold()))
-    stems = []
-    for word in words:
-        stem = _ENDING.sub("", word)
-        if word not in STOP_WORDS:
-            stems.append(rf"{re.escape(stem)}\w*" if len(stem) >= MIN_STEM_LENGTH else rf"{re.escape(word)}\b")
-    return re.compile(rf"\b(?:{'|'.join(stems)})", re.IGNORECASE) if stems else None
 
 
 def sanitize(text: str) -> str:
