@@ -13,62 +13,47 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from refdesk.calls import DEFAULT_TENANT
 from refdesk.config import types
 from refdesk.config.server_model import McpServerConfig, ToolRules
+from refdesk.config.types import ConfigSection, setting
 from refdesk.config.wording import format_value
 
 Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 
 
-METADATA_FIELDS = frozenset({"sources", "config_file", "warnings"})
-"""Fields that aren't settings: the source of each value, the file that was read, and warnings."""
-
-
-class ConfigSection(BaseModel):
-    """Base of all configuration sections."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
 class ServerConfig(ConfigSection):
     """HTTP server: address, access from browsers, limits and timeouts."""
 
-    host: types.Address = Field("127.0.0.1", description="Address to listen on.")
-    port: types.Whole = Field(8001, ge=0, le=65535, description="Port to listen on. 0 picks a free port.")
-    workers: types.Whole = Field(1, ge=1, le=64, description="Number of server processes.")
-    stateless: bool = Field(False, description="Serve MCP revisions up to 2025-11-25 without sessions.")
-    allowed_origins: types.Origins = Field(
-        (), description="Web origins that browsers may send requests from. `*` allows any."
+    host: types.Address = setting("127.0.0.1", "Address to listen on.")
+    port: types.Whole = setting(8001, "Port to listen on. 0 picks a free port.", ge=0, le=65535)
+    workers: types.Whole = setting(1, "Number of server processes.", ge=1, le=64)
+    stateless: bool = setting(False, "Serve MCP revisions up to 2025-11-25 without sessions.")
+    allowed_origins: types.Origins = setting((), "Web origins that browsers may send requests from. `*` allows any.")
+    allowed_hosts: types.Hosts = setting(
+        (), "Values of the `Host` header to accept besides the address itself. `*` allows any."
     )
-    allowed_hosts: types.Hosts = Field(
-        (), description="Values of the `Host` header to accept besides the address itself. `*` allows any."
+    allow_anonymous: bool = setting(False, "Allow requests from other machines while authentication is off.")
+    max_body_bytes: types.Bytes = setting(4_194_304, "Maximum size of a request body.", ge=1)
+    max_inflight_body_bytes: types.Bytes = setting(
+        67_108_864, "Maximum total size of the request bodies being read at the same time.", ge=1
     )
-    allow_anonymous: bool = Field(False, description="Allow requests from other machines while authentication is off.")
-    max_body_bytes: types.Bytes = Field(4_194_304, ge=1, description="Maximum size of a request body.")
-    max_inflight_body_bytes: types.Bytes = Field(
-        67_108_864, ge=1, description="Maximum total size of the request bodies being read at the same time."
+    max_json_depth: types.Whole = setting(64, "Maximum nesting depth of JSON in a request body.", ge=1, le=512)
+    max_connections: types.Whole = setting(2048, "Maximum number of open connections per process.", ge=1)
+    header_timeout_seconds: types.Seconds = setting(10, "Time limit for receiving request headers.")
+    body_timeout_seconds: types.Seconds = setting(30, "Time limit for receiving a request body.")
+    idle_timeout_seconds: types.Seconds = setting(60, "Time after which an idle connection is closed.")
+    write_timeout_seconds: types.Seconds = setting(
+        30, "Time after which a connection is closed if the client doesn't read the response."
     )
-    max_json_depth: types.Whole = Field(
-        64, ge=1, le=512, description="Maximum nesting depth of JSON in a request body."
-    )
-    max_connections: types.Whole = Field(2048, ge=1, description="Maximum number of open connections per process.")
-    header_timeout_seconds: types.Seconds = Field(10, description="Time limit for receiving request headers.")
-    body_timeout_seconds: types.Seconds = Field(30, description="Time limit for receiving a request body.")
-    idle_timeout_seconds: types.Seconds = Field(60, description="Time after which an idle connection is closed.")
-    write_timeout_seconds: types.Seconds = Field(
-        30, description="Time after which a connection is closed if the client doesn't read the response."
-    )
-    request_timeout_seconds: types.Seconds = Field(60, description="Time limit for a call.")
-    shutdown_grace_seconds: types.SecondsOrNone = Field(
-        20, description="Time that running calls get to finish on shutdown."
-    )
-    max_sessions: types.Whole = Field(1000, ge=1, description="Maximum number of open MCP sessions per process.")
-    session_idle_seconds: types.Seconds = Field(1800, description="Time after which an unused session is closed.")
-    page_size: types.Whole = Field(100, ge=1, le=1000, description="Number of items per page in lists.")
+    request_timeout_seconds: types.Seconds = setting(60, "Time limit for a call.")
+    shutdown_grace_seconds: types.SecondsOrNone = setting(20, "Time that running calls get to finish on shutdown.")
+    max_sessions: types.Whole = setting(1000, "Maximum number of open MCP sessions per process.", ge=1)
+    session_idle_seconds: types.Seconds = setting(1800, "Time after which an unused session is closed.")
+    page_size: types.Whole = setting(100, "Number of items per page in lists.", ge=1, le=1000)
 
     @property
     def is_loopback(self) -> bool:
@@ -84,20 +69,18 @@ class ServerConfig(ConfigSection):
 class ApiKey(ConfigSection):
     """An API key and the identity it authenticates."""
 
-    key: types.Key = Field(None, description="The key.")
-    key_sha256: types.Sha256 = Field(None, description="SHA-256 of the key, instead of the key.")
-    user: str = Field("default", min_length=1, description="User that the key authenticates.")
-    tenant: str = Field(DEFAULT_TENANT, min_length=1, description="Tenant of the user.")
-    roles: types.Texts = Field((), description="Roles of the user.")
-    toolsets: types.Texts = Field((), description="Toolsets that the key may use. Empty allows all.")
-    servers: types.Texts = Field(
+    key: types.Key = setting(None, "The key.")
+    key_sha256: types.Sha256 = setting(None, "SHA-256 of the key, instead of the key.")
+    user: str = setting("default", "User that the key authenticates.", min_length=1)
+    tenant: str = setting(DEFAULT_TENANT, "Tenant of the user.", min_length=1)
+    roles: types.Texts = setting((), "Roles of the user.")
+    toolsets: types.Texts = setting((), "Toolsets that the key may use. Empty allows all.")
+    servers: types.Texts = setting(
         (),
-        description=(
-            "Downstream MCP servers, or tools of theirs (`server__tool`), that the key may use. Shell patterns are "
-            "allowed. Empty allows all."
-        ),
+        "Downstream MCP servers, or tools of theirs (`server__tool`), that the key may use. Shell patterns are "
+        "allowed. Empty allows all.",
     )
-    name: str = Field("", description="Display name.")
+    name: str = setting("", "Display name.")
 
     @model_validator(mode="after")
     def _check_key(self) -> Self:
@@ -122,29 +105,27 @@ def _parse_keys(value: Any) -> Any:
 class OAuthConfig(ConfigSection):
     """Access tokens of an OAuth authorization server, instead of API keys or in addition to them."""
 
-    issuer: types.OptionalWebUrl = Field(
-        None, description="URL of the authorization server. Tokens of other issuers are rejected."
+    issuer: types.OptionalWebUrl = setting(
+        None, "URL of the authorization server. Tokens of other issuers are rejected."
     )
-    audience: types.OptionalText = Field(
-        None, description="Required audience of a token. Defaults to the URL of this server."
+    audience: types.OptionalText = setting(None, "Required audience of a token. Defaults to the URL of this server.")
+    jwks_url: types.OptionalWebUrl = setting(
+        None, "URL of the issuer's public keys. By default, it's read from the issuer's metadata."
     )
-    jwks_url: types.OptionalWebUrl = Field(
-        None, description="URL of the issuer's public keys. By default, it's read from the issuer's metadata."
-    )
-    required_scopes: types.Texts = Field((), description="Scopes that every token must have.")
+    required_scopes: types.Texts = setting((), "Scopes that every token must have.")
     scope_roles: Mapping[str, types.Texts] = Field(default_factory=dict, description="Roles granted by each scope.")
-    user_claim: str = Field("sub", min_length=1, description="Claim that contains the user.")
-    tenant_claim: types.OptionalText = Field(
-        None, description="Claim that contains the tenant. If unset, all tokens belong to the tenant `default`."
+    user_claim: str = setting("sub", "Claim that contains the user.", min_length=1)
+    tenant_claim: types.OptionalText = setting(
+        None, "Claim that contains the tenant. If unset, all tokens belong to the tenant `default`."
     )
 
 
 class AuthConfig(ConfigSection):
     """Authentication."""
 
-    required: bool = Field(False, description="Require an API key or access token.")
-    keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_parse_keys)] = Field(
-        (), description="API keys. A comma-separated text is a list of keys, each for the user `api-key`."
+    required: bool = setting(False, "Require an API key or access token.")
+    keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_parse_keys)] = setting(
+        (), "API keys. A comma-separated text is a list of keys, each for the user `api-key`."
     )
     oauth: OAuthConfig = OAuthConfig()
 
@@ -152,114 +133,108 @@ class AuthConfig(ConfigSection):
 class R2RConfig(ConfigSection):
     """R2R server that stores and searches documents, instead of the embedded engine."""
 
-    api_url: types.OptionalWebUrl = Field(None, description="URL of the R2R server.")
-    email: types.OptionalText = Field(
-        None, description="Email address of the service account. Also accepted as `service_account.email`."
+    api_url: types.OptionalWebUrl = setting(None, "URL of the R2R server.")
+    email: types.OptionalText = setting(
+        None, "Email address of the service account. Also accepted as `service_account.email`."
     )
-    password: types.OptionalSecret = Field(
-        None, description="Password of the service account. Also accepted as `service_account.password`."
+    password: types.OptionalSecret = setting(
+        None, "Password of the service account. Also accepted as `service_account.password`."
     )
-    api_key: types.OptionalSecret = Field(None, description="R2R API key, instead of a service account.")
-    timeout_seconds: types.Seconds = Field(30, description="Time limit for search, list and read requests.")
-    rag_timeout_seconds: types.Seconds = Field(120, description="Time limit for generating an answer.")
-    ingest_timeout_seconds: types.Seconds = Field(1800, description="Time limit for ingesting a document.")
-    max_connections: types.Whole = Field(20, ge=1, le=1000, description="Maximum number of concurrent requests to R2R.")
+    api_key: types.OptionalSecret = setting(None, "R2R API key, instead of a service account.")
+    timeout_seconds: types.Seconds = setting(30, "Time limit for search, list and read requests.")
+    rag_timeout_seconds: types.Seconds = setting(120, "Time limit for generating an answer.")
+    ingest_timeout_seconds: types.Seconds = setting(1800, "Time limit for ingesting a document.")
+    max_connections: types.Whole = setting(20, "Maximum number of concurrent requests to R2R.", ge=1, le=1000)
 
 
 class RedisConfig(ConfigSection):
     """Redis server, for a cache or rate limits that processes share."""
 
-    url: types.RedisUrl = Field(types.Url("redis://localhost:6379"), description="URL of the Redis server.")
-    db: types.Whole = Field(0, ge=0, description="Database number.")
-    timeout_seconds: types.Seconds = Field(
-        0.1, description="Time limit for a Redis request. After it, the call continues without Redis."
+    url: types.RedisUrl = setting(types.Url("redis://localhost:6379"), "URL of the Redis server.")
+    db: types.Whole = setting(0, "Database number.", ge=0)
+    timeout_seconds: types.Seconds = setting(
+        0.1, "Time limit for a Redis request. After it, the call continues without Redis."
     )
 
 
 class CacheTtlConfig(ConfigSection):
     """Lifetime of cached results. 0 disables caching."""
 
-    search: types.SecondsOrNone = Field(300, description="Lifetime of search results.")
-    rag: types.SecondsOrNone = Field(120, description="Lifetime of generated answers.")
-    list: types.SecondsOrNone = Field(60, description="Lifetime of lists.")
+    search: types.SecondsOrNone = setting(300, "Lifetime of search results.")
+    rag: types.SecondsOrNone = setting(120, "Lifetime of generated answers.")
+    list: types.SecondsOrNone = setting(60, "Lifetime of lists.")
 
 
 class CacheConfig(ConfigSection):
     """Cache of search results, answers and lists."""
 
-    type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
-        "memory", description="Cache backend: `memory` in each process, or `redis` shared by all of them."
+    type: Annotated[Literal["memory", "redis"], types.AnyCase] = setting(
+        "memory", "Cache backend: `memory` in each process, or `redis` shared by all of them."
     )
     redis: RedisConfig = RedisConfig()
     ttl: CacheTtlConfig = CacheTtlConfig()
-    max_bytes: types.Bytes = Field(67_108_864, ge=0, description="Maximum size of the in-memory cache.")
-    max_entries: types.Whole = Field(10_000, ge=0, description="Maximum number of entries in the in-memory cache.")
-    stale_seconds: types.SecondsOrNone = Field(
-        600, description="Time past its lifetime that an entry is still served if it can't be refreshed."
+    max_bytes: types.Bytes = setting(67_108_864, "Maximum size of the in-memory cache.", ge=0)
+    max_entries: types.Whole = setting(10_000, "Maximum number of entries in the in-memory cache.", ge=0)
+    stale_seconds: types.SecondsOrNone = setting(
+        600, "Time past its lifetime that an entry is still served if it can't be refreshed."
     )
 
 
 class RateLimitConfig(ConfigSection):
     """Rate limits per minute, in addition to those of the reader tools. 0 means no limit."""
 
-    type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
-        "memory",
-        description="Counter backend: `memory` in each process, or the Redis of the cache, shared by all of them.",
+    type: Annotated[Literal["memory", "redis"], types.AnyCase] = setting(
+        "memory", "Counter backend: `memory` in each process, or the Redis of the cache, shared by all of them."
     )
-    calls: types.Whole = Field(0, ge=0, description="Maximum number of calls per minute for a key or user.")
-    tokens: types.Whole = Field(0, ge=0, description="Maximum number of tokens per minute returned to a key or user.")
-    total_calls: types.Whole = Field(
-        0, ge=0, description="Maximum number of calls per minute for all callers together."
-    )
+    calls: types.Whole = setting(0, "Maximum number of calls per minute for a key or user.", ge=0)
+    tokens: types.Whole = setting(0, "Maximum number of tokens per minute returned to a key or user.", ge=0)
+    total_calls: types.Whole = setting(0, "Maximum number of calls per minute for all callers together.", ge=0)
 
 
 class CircuitBreakerConfig(ConfigSection):
     """Circuit breaker around the document engine."""
 
-    failure_threshold: types.Whole = Field(5, ge=1, description="Number of consecutive failures that open the breaker.")
-    timeout_seconds: types.Seconds = Field(
-        60, description="Time that the breaker stays open before it lets a trial call through."
+    failure_threshold: types.Whole = setting(5, "Number of consecutive failures that open the breaker.", ge=1)
+    timeout_seconds: types.Seconds = setting(
+        60, "Time that the breaker stays open before it lets a trial call through."
     )
-    success_threshold: types.Whole = Field(
-        2, ge=1, description="Number of successful trial calls that close the breaker."
-    )
-    slow_call_seconds: types.SecondsOrNone = Field(
-        0, description="Duration from which a call counts as a failure. 0 disables this."
+    success_threshold: types.Whole = setting(2, "Number of successful trial calls that close the breaker.", ge=1)
+    slow_call_seconds: types.SecondsOrNone = setting(
+        0, "Duration from which a call counts as a failure. 0 disables this."
     )
 
 
 class LoggingConfig(ConfigSection):
     """Logging."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], types.AnyCase] = Field(
-        "info", description="Minimum level of logged messages."
+    level: Annotated[Literal["debug", "info", "warning", "error"], types.AnyCase] = setting(
+        "info", "Minimum level of logged messages."
     )
-    format: Annotated[Literal["auto", "json", "console"], types.AnyCase] = Field(
-        "auto", description="Log format. `auto` is `console` on a terminal and `json` otherwise."
+    format: Annotated[Literal["auto", "json", "console"], types.AnyCase] = setting(
+        "auto", "Log format. `auto` is `console` on a terminal and `json` otherwise."
     )
-    file: types.OptionalPath = Field(None, description="Log file, instead of standard error.")
+    file: types.OptionalPath = setting(None, "Log file, instead of standard error.")
 
 
 class PrometheusConfig(ConfigSection):
     """Prometheus metrics."""
 
-    enabled: bool = Field(True, description="Serve metrics at `/metrics` on the server's port.")
+    enabled: bool = setting(True, "Serve metrics at `/metrics` on the server's port.")
 
 
 class SentryConfig(ConfigSection):
     """Error reports to Sentry."""
 
-    enabled: bool = Field(False, description="Report errors to Sentry.")
-    dsn: types.OptionalSecret = Field(None, description="DSN of the Sentry project.")
+    enabled: bool = setting(False, "Report errors to Sentry.")
+    dsn: types.OptionalSecret = setting(None, "DSN of the Sentry project.")
 
 
 class OpenTelemetryConfig(ConfigSection):
     """OpenTelemetry traces."""
 
-    enabled: bool = Field(False, description="Send traces to an OpenTelemetry collector.")
-    endpoint: types.OptionalWebUrl = Field(
-        None,
-        description="OTLP/HTTP endpoint of the collector. By default, OpenTelemetry's environment variables apply.",
+    enabled: bool = setting(False, "Send traces to an OpenTelemetry collector.")
+    endpoint: types.OptionalWebUrl = setting(
+        None, "OTLP/HTTP endpoint of the collector. By default, OpenTelemetry's environment variables apply."
     )
 
 
@@ -274,145 +249,122 @@ class MonitoringConfig(ConfigSection):
 class ConsoleConfig(ConfigSection):
     """Web console."""
 
-    enabled: bool = Field(True, description="Serve the web console at `/console/`.")
+    enabled: bool = setting(True, "Serve the web console at `/console/`.")
 
 
 class ProjectsConfig(ConfigSection):
     """Collections of projects."""
 
-    auto_create_collections: bool = Field(
-        True, description="Create a collection when a project without one is first used."
-    )
-    collection_mapping_file: types.OptionalPath = Field(
-        None, description="File that maps projects to collections. By default, it's in the data folder."
+    auto_create_collections: bool = setting(True, "Create a collection when a project without one is first used.")
+    collection_mapping_file: types.OptionalPath = setting(
+        None, "File that maps projects to collections. By default, it's in the data folder."
     )
 
 
 class ReaderConfig(ConfigSection):
     """Limits of the reader tools."""
 
-    max_pages_per_call: types.Whole = Field(5, ge=1, description="Maximum number of pages per call.")
-    max_text_bytes: types.Bytes = Field(20_000, ge=1, description="Maximum size of the text returned by a call.")
-    rate_limit_calls: types.Whole = Field(60, ge=1, description="Maximum number of calls per minute for a document.")
-    rate_limit_tokens: types.Whole = Field(
-        100_000, ge=1, description="Maximum number of tokens per minute returned from a document."
+    max_pages_per_call: types.Whole = setting(5, "Maximum number of pages per call.", ge=1)
+    max_text_bytes: types.Bytes = setting(20_000, "Maximum size of the text returned by a call.", ge=1)
+    rate_limit_calls: types.Whole = setting(60, "Maximum number of calls per minute for a document.", ge=1)
+    rate_limit_tokens: types.Whole = setting(
+        100_000, "Maximum number of tokens per minute returned from a document.", ge=1
     )
-    retrieval_window_url: types.OptionalWebUrl = Field(
-        None, description="URL of a service that returns the chunks around a chunk, instead of the engine."
+    retrieval_window_url: types.OptionalWebUrl = setting(
+        None, "URL of a service that returns the chunks around a chunk, instead of the engine."
     )
-    retrieval_api_key: types.OptionalSecret = Field(None, description="API key for that service.")
-    retrieval_timeout_seconds: types.Seconds = Field(5, description="Time limit for a request to that service.")
-    max_window_radius: types.Whole = Field(
-        5, ge=0, description="Maximum number of chunks returned on each side of a chunk."
-    )
-    blocklist_keywords: types.Texts = Field((), description="Words that must not appear in returned text.")
-    blocklist_action: Annotated[Literal["refuse", "redact"], types.AnyCase] = Field(
-        "refuse", description="What to do with text that contains such a word: `refuse` it, or `redact` the word."
+    retrieval_api_key: types.OptionalSecret = setting(None, "API key for that service.")
+    retrieval_timeout_seconds: types.Seconds = setting(5, "Time limit for a request to that service.")
+    max_window_radius: types.Whole = setting(5, "Maximum number of chunks returned on each side of a chunk.", ge=0)
+    blocklist_keywords: types.Texts = setting((), "Words that must not appear in returned text.")
+    blocklist_action: Annotated[Literal["refuse", "redact"], types.AnyCase] = setting(
+        "refuse", "What to do with text that contains such a word: `refuse` it, or `redact` the word."
     )
 
 
 class ConvertConfig(ConfigSection):
     """Document conversion: allowed files and URLs, resources, and retention."""
 
-    local_files: bool = Field(True, description="Allow tools to read files on this machine.")
-    roots: types.Paths = Field(
+    local_files: bool = setting(True, "Allow tools to read files on this machine.")
+    roots: types.Paths = setting(
         (),
-        description=(
-            "Folders that such files must be in. Defaults to the working folder, unless that is a home folder or "
-            "the root of the file system."
-        ),
+        "Folders that such files must be in. Defaults to the working folder, unless that is a home folder or "
+        "the root of the file system.",
     )
-    client_roots: Annotated[Literal["local", "all", "none"], types.AnyCase] = Field(
+    client_roots: Annotated[Literal["local", "all", "none"], types.AnyCase] = setting(
         "local",
-        description=(
-            "Clients whose MCP roots are allowed as well: `local` for clients on stdio, `all` for any client. With "
-            "`all`, clients can read every file that this process can."
-        ),
+        "Clients whose MCP roots are allowed as well: `local` for clients on stdio, `all` for any client. With "
+        "`all`, clients can read every file that this process can.",
     )
-    workers: types.Whole = Field(2, ge=1, le=64, description="Number of concurrent conversions per process.")
-    memory_bytes: types.Bytes = Field(1_073_741_824, ge=268_435_456, description="Memory limit of a conversion.")
-    keep_seconds: types.Seconds = Field(86_400, description="Retention of a converted document after its last use.")
-    keep_bytes: types.Bytes = Field(
-        1_073_741_824, ge=1, description="Maximum total size of a tenant's converted documents."
-    )
-    keep_documents: types.Whole = Field(500, ge=1, description="Maximum number of a tenant's converted documents.")
-    fetch_timeout_seconds: types.Seconds = Field(60, description="Time limit for downloading a URL.")
-    allow_networks: types.Networks = Field(
-        (), description="Private networks that may be fetched from, such as 10.1.0.0/16."
-    )
-    respect_robots: bool = Field(True, description="Respect the robots.txt of websites.")
+    workers: types.Whole = setting(2, "Number of concurrent conversions per process.", ge=1, le=64)
+    memory_bytes: types.Bytes = setting(1_073_741_824, "Memory limit of a conversion.", ge=268_435_456)
+    keep_seconds: types.Seconds = setting(86_400, "Retention of a converted document after its last use.")
+    keep_bytes: types.Bytes = setting(1_073_741_824, "Maximum total size of a tenant's converted documents.", ge=1)
+    keep_documents: types.Whole = setting(500, "Maximum number of a tenant's converted documents.", ge=1)
+    fetch_timeout_seconds: types.Seconds = setting(60, "Time limit for downloading a URL.")
+    allow_networks: types.Networks = setting((), "Private networks that may be fetched from, such as 10.1.0.0/16.")
+    respect_robots: bool = setting(True, "Respect the robots.txt of websites.")
 
 
 class EmbeddingConfig(ConfigSection):
     """Embedding model for semantic search."""
 
-    source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], types.AnyCase] = Field(
+    source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], types.AnyCase] = setting(
         "builtin",
-        description=(
-            "Embedding model: the built-in one, one in a folder (`onnx`), one behind an OpenAI-compatible API "
-            "(`endpoint`), or none, for full-text search only."
-        ),
+        "Embedding model: the built-in one, one in a folder (`onnx`), one behind an OpenAI-compatible API "
+        "(`endpoint`), or none, for full-text search only.",
     )
-    model_path: types.OptionalPath = Field(None, description="Folder with an ONNX model: `model.onnx` and `vocab.txt`.")
-    api_url: types.OptionalWebUrl = Field(None, description="Base URL of the embeddings API, without `/embeddings`.")
-    api_key: types.OptionalSecret = Field(None, description="API key.")
-    api_model: str = Field("text-embedding-3-small", min_length=1, description="Name of the model.")
-    workers: types.Whole = Field(2, ge=1, le=64, description="Number of processes that embed documents.")
-    timeout_seconds: types.Seconds = Field(30, description="Time limit for a request to the API.")
+    model_path: types.OptionalPath = setting(None, "Folder with an ONNX model: `model.onnx` and `vocab.txt`.")
+    api_url: types.OptionalWebUrl = setting(None, "Base URL of the embeddings API, without `/embeddings`.")
+    api_key: types.OptionalSecret = setting(None, "API key.")
+    api_model: str = setting("text-embedding-3-small", "Name of the model.", min_length=1)
+    workers: types.Whole = setting(2, "Number of processes that embed documents.", ge=1, le=64)
+    timeout_seconds: types.Seconds = setting(30, "Time limit for a request to the API.")
 
 
 class AnswersConfig(ConfigSection):
     """Language model that writes answers. Without one, answers quote sentences of the documents."""
 
-    api_url: types.OptionalWebUrl = Field(
-        None, description="Base URL of an OpenAI-compatible API, without `/chat/completions`."
-    )
-    api_key: types.OptionalSecret = Field(None, description="API key.")
-    model: str = Field("gpt-5-mini", min_length=1, description="Name of the model.")
-    timeout_seconds: types.Seconds = Field(30, description="Time limit for an answer.")
-    sampling: bool = Field(
-        True, description="Use the client's model (MCP sampling) if the client supports it and no API is set."
-    )
+    api_url: types.OptionalWebUrl = setting(None, "Base URL of an OpenAI-compatible API, without `/chat/completions`.")
+    api_key: types.OptionalSecret = setting(None, "API key.")
+    model: str = setting("gpt-5-mini", "Name of the model.", min_length=1)
+    timeout_seconds: types.Seconds = setting(30, "Time limit for an answer.")
+    sampling: bool = setting(True, "Use the client's model (MCP sampling) if the client supports it and no API is set.")
 
 
 class DownstreamConfig(ConfigSection):
     """Downstream MCP servers."""
 
-    protocol_version: types.OptionalText = Field(
-        None, description="MCP revision to request. Defaults to the newest supported one."
+    protocol_version: types.OptionalText = setting(
+        None, "MCP revision to request. Defaults to the newest supported one."
     )
-    tool_cache_ttl_seconds: types.SecondsOrNone = Field(
-        300, description="Lifetime of cached server lists. 0 disables caching."
+    tool_cache_ttl_seconds: types.SecondsOrNone = setting(300, "Lifetime of cached server lists. 0 disables caching.")
+    separator: Literal["__", ":"] = setting("__", "Separator between the names of server and tool.")
+    prefix: Literal["always", "never"] = setting(
+        "always", "When to prefix tools and prompts with their server's name. `never` still does so for duplicates."
     )
-    separator: Literal["__", ":"] = Field("__", description="Separator between the names of server and tool.")
-    prefix: Literal["always", "never"] = Field(
-        "always",
-        description="When to prefix tools and prompts with their server's name. `never` still does so for duplicates.",
-    )
-    max_name_length: types.Whole = Field(64, ge=16, le=128, description="Maximum length of a tool or prompt name.")
-    tool_search: bool = Field(False, description="List `search_tools` and `call_tool` instead of the servers' tools.")
-    max_result_tokens: types.Whole = Field(
-        25_000, ge=0, description="Maximum number of tokens forwarded from a server's result at once. 0 means no limit."
+    max_name_length: types.Whole = setting(64, "Maximum length of a tool or prompt name.", ge=16, le=128)
+    tool_search: bool = setting(False, "List `search_tools` and `call_tool` instead of the servers' tools.")
+    max_result_tokens: types.Whole = setting(
+        25_000, "Maximum number of tokens forwarded from a server's result at once. 0 means no limit.", ge=0
     )
     presets: Mapping[str, ToolRules] = Field(
         default_factory=dict, description="Named sets of tool rules that servers can refer to."
     )
-    servers_file: types.OptionalPath = Field(
-        None, description="File that `refdesk servers` manages. Defaults to `servers.json` in the data folder."
+    servers_file: types.OptionalPath = setting(
+        None, "File that `refdesk servers` manages. Defaults to `servers.json` in the data folder."
     )
 
 
 class Config(ConfigSection):
     """The whole configuration, with the source of each value."""
 
-    data_dir: types.OptionalPath = Field(
-        None, description="Data folder. Defaults to the user data folder of the platform."
+    data_dir: types.OptionalPath = setting(None, "Data folder. Defaults to the user data folder of the platform.")
+    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_commas)] = setting(
+        TOOLSETS, "Enabled toolsets."
     )
-    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_commas)] = Field(
-        TOOLSETS, description="Enabled toolsets."
-    )
-    project: types.OptionalText = Field(
-        None, description="Name of the current project, for clients that don't provide MCP roots."
+    project: types.OptionalText = setting(
+        None, "Name of the current project, for clients that don't provide MCP roots."
     )
     server: ServerConfig = ServerConfig()
     auth: AuthConfig = AuthConfig()
@@ -468,5 +420,5 @@ def _iter_leaves(section: ConfigSection, prefix: str = "") -> Iterator[tuple[str
     for name, value in section:
         if isinstance(value, ConfigSection):
             yield from _iter_leaves(value, f"{prefix}{name}.")
-        elif name not in METADATA_FIELDS and not (name == "mcpServers" and value):
+        elif not type(section).model_fields[name].exclude and not (name == "mcpServers" and value):
             yield f"{prefix}{name}", value

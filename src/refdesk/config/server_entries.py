@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from refdesk.config.other_clients import KNOWN, translate
 from refdesk.config.plain_files import read_plain_text
-from refdesk.config.server_model import INTERNAL_FIELDS, DocsSource, McpServerConfig, ToolRules
+from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SERVERS
 from refdesk.config.types import MASK, is_encodable
 from refdesk.config.variables import expand_for_server
@@ -25,7 +25,7 @@ from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, e
 NAME = re.compile(r"(?! )[A-Za-z0-9._ -]{1,64}(?<! )")
 NAME_RULE = "a server's name is 1 to 64 letters, digits, dots, hyphens, underscores or spaces between them"
 
-KEYS = tuple(key for key in McpServerConfig.model_fields if key not in INTERNAL_FIELDS)
+KEYS = tuple(key for key, field in McpServerConfig.model_fields.items() if not field.exclude)
 ENV_FILE = "envFile"
 PARTS = {"tools": tuple(ToolRules.model_fields), "docs": tuple(DocsSource.model_fields)}
 """Keys of a server, the one key that is read but not stored, and the keys of its nested sections."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from refdesk.config import types
 from refdesk.config.secrets import find_argument_secrets, find_token, mask_address, mask_arguments, without
+from refdesk.config.types import ConfigSection, setting
 
 TransportKind = Literal["stdio", "http", "sse", "websocket"]
 
@@ -16,94 +17,76 @@ _KIND_ALIASES = {"streamable-http": "http", "streamable_http": "http", "streamab
 """Transport names used in other clients' files."""
 
 
-def _normalize_kind(value: Any) -> Any:
-    word = value.strip().lower() if isinstance(value, str) else value
-    return _KIND_ALIASES.get(word, word) if isinstance(word, str) else word
+def _resolve_kind(value: Any) -> Any:
+    return _KIND_ALIASES.get(value, value) if isinstance(value, str) else value
 
 
-class _EntryModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
-
-
-class ToolRules(_EntryModel):
+class ToolRules(ConfigSection):
     """Filter and rename rules for a server's tools. Patterns use shell syntax, such as `get_*`."""
 
-    allow: types.Texts = Field((), description="Tools to expose. Empty exposes all.")
-    deny: types.Texts = Field((), description="Tools to hide, even if `allow` matches.")
+    allow: types.Texts = setting((), "Tools to expose. Empty exposes all.")
+    deny: types.Texts = setting((), "Tools to hide, even if `allow` matches.")
     rename: Mapping[str, str] = Field(default_factory=dict, description="New names of tools.")
 
 
-class DocsSource(_EntryModel):
+class DocsSource(ConfigSection):
     """The search tool through which a server takes part in `search_documentation`."""
 
-    tool: str = Field("search", description="Name of the search tool.")
-    argument: str = Field("query", description="Argument that takes the query.")
+    tool: str = setting("search", "Name of the search tool.")
+    argument: str = setting("query", "Argument that takes the query.")
     arguments: Mapping[str, Any] = Field(default_factory=dict, description="Other arguments of the search tool.")
-    timeout_seconds: types.Seconds = Field(5, description="Time limit for a search.")
-    max_results: types.Whole = Field(10, ge=1, le=100, description="Maximum number of results.")
-    version: types.OptionalText = Field(
-        None, description="Version of the documented product, if results don't include it."
-    )
+    timeout_seconds: types.Seconds = setting(5, "Time limit for a search.")
+    max_results: types.Whole = setting(10, "Maximum number of results.", ge=1, le=100)
+    version: types.OptionalText = setting(None, "Version of the documented product, if results don't include it.")
 
 
 def _normalize_docs(value: Any) -> Any:
     return {} if value is True else None if value is False else value
 
 
-INTERNAL_FIELDS = frozenset({"filled_in"})
-"""Fields that are filled in by the parser and can't be set."""
-
-
-class McpServerConfig(_EntryModel):
+class McpServerConfig(ConfigSection):
     """One MCP server: its transport, timeouts, exposed tools and access rules."""
 
-    type: Annotated[TransportKind | None, BeforeValidator(_normalize_kind)] = Field(
-        None, description="Transport. By default, it's inferred from `command` or `url`."
+    type: Annotated[TransportKind | None, BeforeValidator(_resolve_kind), types.AnyCase] = setting(
+        None, "Transport. By default, it's inferred from `command` or `url`."
     )
-    command: types.Program = Field(None, description="Program to start, for the stdio transport.")
-    args: types.Arguments = Field((), description="Arguments of the program.")
+    command: types.Program = setting(None, "Program to start, for the stdio transport.")
+    args: types.Arguments = setting((), "Arguments of the program.")
     env: types.Variables = Field(default_factory=dict, description="Environment variables of the program.")
-    cwd: types.OptionalPath = Field(None, description="Working folder of the program.")
-    url: types.ServerUrl = Field(None, description="URL, for the other transports.")
+    cwd: types.OptionalPath = setting(None, "Working folder of the program.")
+    url: types.ServerUrl = setting(None, "URL, for the other transports.")
     headers: types.Headers = Field(default_factory=dict, description="HTTP headers, such as `Authorization`.")
-    enabled: bool = Field(True, description="Use this server.")
-    session: Literal["pooled", "short"] = Field(
-        "pooled", description="`pooled` keeps the connection open, `short` opens one for each operation."
+    enabled: bool = setting(True, "Use this server.")
+    session: Literal["pooled", "short"] = setting(
+        "pooled", "`pooled` keeps the connection open, `short` opens one for each operation."
     )
-    protocol_version: types.OptionalText = Field(
-        None, description="MCP revision to request. Defaults to `downstream.protocol_version`."
+    protocol_version: types.OptionalText = setting(
+        None, "MCP revision to request. Defaults to `downstream.protocol_version`."
     )
-    call_timeout_seconds: types.Seconds = Field(60, description="Time limit for a call.")
-    capabilities_timeout_seconds: types.Seconds = Field(30, description="Time limit for a list request.")
-    connect_timeout_seconds: types.Seconds = Field(30, description="Time limit for connecting.")
-    connect_tries: types.Whole = Field(5, ge=1, le=100, description="Number of consecutive connection attempts.")
-    idle_seconds: types.SecondsOrNone = Field(
-        600, description="Time after which an unused connection is closed. 0 keeps it open."
+    call_timeout_seconds: types.Seconds = setting(60, "Time limit for a call.")
+    capabilities_timeout_seconds: types.Seconds = setting(30, "Time limit for a list request.")
+    connect_timeout_seconds: types.Seconds = setting(30, "Time limit for connecting.")
+    connect_tries: types.Whole = setting(5, "Number of consecutive connection attempts.", ge=1, le=100)
+    idle_seconds: types.SecondsOrNone = setting(
+        600, "Time after which an unused connection is closed. 0 keeps it open."
     )
-    cache_ttl_seconds: types.SecondsOrNone | None = Field(
-        None, description="Lifetime of cached lists. Defaults to `downstream.tool_cache_ttl_seconds`."
+    cache_ttl_seconds: types.SecondsOrNone | None = setting(
+        None, "Lifetime of cached lists. Defaults to `downstream.tool_cache_ttl_seconds`."
     )
     tools: ToolRules = ToolRules()
-    preset: types.OptionalText = Field(
-        None, description="Name of a rule set in `downstream.presets` that `tools` extends."
+    preset: types.OptionalText = setting(None, "Name of a rule set in `downstream.presets` that `tools` extends.")
+    hold: Literal["changed", "new", "nothing"] = setting(
+        "changed", "Tools that need `refdesk servers approve`: changed ones, changed and new ones, or none."
     )
-    hold: Literal["changed", "new", "nothing"] = Field(
-        "changed", description="Tools that need `refdesk servers approve`: changed ones, changed and new ones, or none."
+    docs: Annotated[DocsSource | None, BeforeValidator(_normalize_docs)] = setting(
+        None, "Search tool for `search_documentation`. `true` means a tool `search` with the argument `query`."
     )
-    docs: Annotated[DocsSource | None, BeforeValidator(_normalize_docs)] = Field(
-        None,
-        description="Search tool for `search_documentation`. `true` means a tool `search` with the argument `query`.",
+    max_message_bytes: types.Bytes = setting(16_777_216, "Maximum size of a message from the server.", ge=1024)
+    max_result_tokens: types.Whole | None = setting(
+        None, "Maximum number of tokens forwarded from a result. Defaults to `downstream.max_result_tokens`.", ge=0
     )
-    max_message_bytes: types.Bytes = Field(
-        16_777_216, ge=1024, description="Maximum size of a message from the server."
-    )
-    max_result_tokens: types.Whole | None = Field(
-        None,
-        ge=0,
-        description="Maximum number of tokens forwarded from a result. Defaults to `downstream.max_result_tokens`.",
-    )
-    tenants: types.Texts = Field((), description="Tenants that may use the server. Empty allows all.")
-    forward_token: bool = Field(False, description="Forward the caller's credential to the server, over HTTP.")
+    tenants: types.Texts = setting((), "Tenants that may use the server. Empty allows all.")
+    forward_token: bool = setting(False, "Forward the caller's credential to the server, over HTTP.")
     filled_in: tuple[SecretStr, ...] = Field((), exclude=True, repr=False)
     """Secrets from the environment that were expanded into the fields above."""
 
@@ -124,7 +107,7 @@ class McpServerConfig(_EntryModel):
         """The command line or URL, with secrets masked."""
         if self.url is not None:
             return mask_address(self.url.get_secret_value())
-        return " ".join((without(self._secrets, self.command or ""), *self._mask_arguments()))
+        return " ".join((without(self._secrets, self.command or ""), *mask_arguments(self.args, self._secrets)))
 
     @property
     def hidden(self) -> Iterator[str]:
@@ -138,9 +121,6 @@ class McpServerConfig(_EntryModel):
         known = (*self.env.values(), *self.headers.values(), *self.filled_in)
         return [*(secret.get_secret_value() for secret in known), *self.hidden]
 
-    def _mask_arguments(self) -> tuple[str, ...]:
-        return mask_arguments(self.args, self._secrets)
-
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         """Yield the fields that were set, with secrets masked."""
         for name, value in super().__repr_args__():
@@ -150,7 +130,7 @@ class McpServerConfig(_EntryModel):
     def _mask_value(self, name: str, value: Any) -> Any:
         match name, value:
             case "args", _:
-                return self._mask_arguments()
+                return mask_arguments(self.args, self._secrets)
             case "url", types.Url():
                 return self.where
             case "docs", DocsSource():

@@ -13,8 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from refdesk.config.models import METADATA_FIELDS, ApiKey, Config
-from refdesk.config.server_model import INTERNAL_FIELDS
+from refdesk.config.models import ApiKey, Config
 from refdesk.config.types import YEAR_SECONDS, Unit, Url
 from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 
@@ -43,11 +42,11 @@ class SettingValue:
 
 
 def list_settings(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
-    """Yield the settings of a model and of its nested sections."""
+    """Yield the settings of a model and of its nested sections. Fields that are excluded can't be set."""
     for name, field in model.model_fields.items():
         if inner := get_section_model(field):
             yield from list_settings(inner, f"{prefix}{name}.")
-        elif name not in METADATA_FIELDS | INTERNAL_FIELDS:
+        elif not field.exclude:
             yield _build_setting(f"{prefix}{name}", field)
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from refdesk.config.environment import ENVIRONMENT
-from refdesk.config.models import METADATA_FIELDS, Config
+from refdesk.config.models import Config
 from refdesk.config.settings import SERVERS, SETTINGS, get_section_model
 from refdesk.config.types import Url
 
@@ -49,7 +49,7 @@ def _render_section(model: type[BaseModel], prefix: str, indent: str) -> Iterato
     """Yield the lines of a section: its settings first, then its nested sections."""
     inner = {name: kind for name, field in model.model_fields.items() if (kind := get_section_model(field))}
     for name, field in model.model_fields.items():
-        if name not in inner and name not in METADATA_FIELDS and f"{prefix}{name}" != SERVERS:
+        if name not in inner and not field.exclude and f"{prefix}{name}" != SERVERS:
             yield from _render_setting(f"{prefix}{name}", name, field, indent)
     for name, kind in inner.items():
         yield from _wrap_comment(inspect.getdoc(kind) or "", indent)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 MASK = "********"
 
@@ -25,6 +25,17 @@ VARIABLE_NAME = re.compile(r"[^=\0]+")
 
 YEAR_SECONDS = 31_536_000
 """Upper bound for durations: longer ones overflow the timers of some event loops."""
+
+
+class ConfigSection(BaseModel):
+    """Base of all configuration models."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """Declare a field of a configuration model."""
+    return Field(default, description=description, **limits)
 
 
 @dataclass(frozen=True, slots=True)
