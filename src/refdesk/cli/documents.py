@@ -10,7 +10,7 @@ from typing import Any
 from refdesk.calls import LOCAL
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import open_local_desk
-from refdesk.cli.terminal import print_json, print_message, print_table
+from refdesk.cli.terminal import print_json, print_message, print_result, print_table
 from refdesk.console.document_methods import STATUSES
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
@@ -77,10 +77,7 @@ async def reindex(arguments: SimpleNamespace) -> int:
         if sys.stderr.isatty():
             print_message(f"rebuilding the indexes of {count:,} documents")
         await desk.engine.reindex(LOCAL.tenant)
-    if arguments.json:
-        print_json({"documents": count})
-    else:
-        print(f"Rebuilt the indexes of {count:,} documents.")
+    print_result({"documents": count}, f"Rebuilt the indexes of {count:,} documents.", arguments.json)
     return 0
 
 
@@ -118,10 +115,8 @@ def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int
     missing = [id for id, was_there in removed.items() if not was_there]
     for id in missing:
         print_message(f"no such {what}: {id!r}")
-    if as_json:
-        print_json({"removed": [id for id in removed if removed[id]], "missing": missing})
-    else:
-        print(f"{len(removed) - len(missing):,} removed")
+    facts = {"removed": [id for id in removed if removed[id]], "missing": missing}
+    print_result(facts, f"{len(facts['removed']):,} removed", as_json)
     return 1 if missing else 0
 
 

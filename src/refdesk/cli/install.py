@@ -15,7 +15,7 @@ from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.setup.changes import FileChange, colour_diff
 from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Local, Remote
-from refdesk.cli.terminal import confirm, detect_style, print_json, print_message, sanitize
+from refdesk.cli.terminal import confirm, detect_style, print_json, print_message, print_result, sanitize
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
@@ -114,10 +114,8 @@ def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:
 
 
 def _print_unchanged(path: Path, sentence: str, as_json: bool) -> int:
-    if as_json:
-        print_json({"file": str(path), "changed": False, "difference": [], "backup": None})
-    else:
-        print(f"{sentence}; nothing to do.")
+    facts = {"file": str(path), "changed": False, "difference": [], "backup": None}
+    print_result(facts, f"{sentence}; nothing to do.", as_json)
     return ExitCode.OK
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.terminal import print_json, print_message, print_table, sanitize
+from refdesk.cli.terminal import print_json, print_message, print_result, print_table, sanitize
 from refdesk.policy.key_admin import KeyRing, NotAKey
 from refdesk.policy.keys import FILE_NAME, KeyFile
 
@@ -26,10 +26,7 @@ def keys(arguments: SimpleNamespace) -> int:
         return _make(ring, arguments)
     if arguments.action == "revoke":
         revoked = ring.revoke(_require_name(arguments))
-        if arguments.json:
-            print_json({"revoked": revoked})
-        else:
-            print(f"Revoked key {sanitize(revoked)!r}.")
+        print_result({"revoked": revoked}, f"Revoked key {sanitize(revoked)!r}.", arguments.json)
         return 0
     if arguments.name is not None:
         raise Misuse("NAME: only `make` and `revoke` take a name")
@@ -64,14 +61,11 @@ def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
 
 
 def _format_row(entry: dict[str, Any]) -> Sequence[str]:
-    expires = "expired" if entry["expired"] else _format_time(entry["expires"]) or "never"
-    roles, created = ",".join(entry["roles"]) or "-", _format_time(entry["created"]) or "-"
-    opens = [",".join(entry[name]) or "all" for name in ("toolsets", "servers")]
-    return (entry["name"] or "-", entry["tenant"], entry["user"], roles, *opens, created, expires, entry["source"])
-
-
-def _format_time(moment: str | None) -> str:
-    return moment[:16].replace("T", " ") if moment else ""
+    created, expires = ((entry[key] or "")[:16].replace("T", " ") for key in ("created", "expires"))
+    expires = "expired" if entry["expired"] else expires or "never"
+    roles, opens = ",".join(entry["roles"]) or "-", [",".join(entry[name]) or "all" for name in ("toolsets", "servers")]
+    name, source = entry["name"] or "-", entry["source"]
+    return (name, entry["tenant"], entry["user"], roles, *opens, created or "-", expires, source)
 
 
 def _require_name(arguments: SimpleNamespace) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.terminal import print_json, print_message, print_table, sanitize
+from refdesk.cli.terminal import print_json, print_message, print_result, print_table, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.variables import SERVER_VARIABLE, is_secret_name
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, read_last_lines
@@ -65,9 +65,6 @@ def require_server(file: ServersFile, config: Config, name: str) -> tuple[str, M
     raise InvalidArguments([Problem("NAME", f"no server named {sanitize(name)[:80]!r}; {hint}")])
 
 
-# Changes
-
-
 def _add(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, entry = arguments.name, _build_entry(arguments)
     if name in config.mcpServers:
@@ -81,7 +78,7 @@ def _add(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
         if is_secret_name(key) and not SERVER_VARIABLE.search(value):
             variable = re.sub(r"\W", "_", key).upper()
             print_message(f"the value of {key} is stored in {file.path}; use '${{{variable}}}' to keep it out")
-    _print_result({"added": name, **_describe(name, server, "servers.json")}, f"Added server {name!r}.", arguments.json)
+    print_result({"added": name, **_describe(name, server, "servers.json")}, f"Added server {name!r}.", arguments.json)
     return 0
 
 
@@ -124,11 +121,8 @@ def _change(file: ServersFile, config: Config, arguments: SimpleNamespace) -> in
         file.remove(name)
     else:
         switch(file, config, os.environ, name, on=action == "enable")
-    _print_result({f"{action}d": name}, f"{action.capitalize()}d server {sanitize(name)!r}.", arguments.json)
+    print_result({f"{action}d": name}, f"{action.capitalize()}d server {sanitize(name)!r}.", arguments.json)
     return 0
-
-
-# Output
 
 
 def _list(file: ServersFile, config: Config, as_json: bool) -> int:
@@ -180,17 +174,10 @@ def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     if arguments.json:
         print_json({"name": name, "lines": lines})
         return 0
-    if not lines and server.kind != "stdio":
-        print_message(f"{name!r} uses {server.kind}, so it has no standard error")
-    elif not lines:
-        print_message(f"{name!r} has not written anything yet")
+    if not lines:
+        has_output = server.kind == "stdio"
+        why = "has not written anything yet" if has_output else f"uses {server.kind}, so it has no standard error"
+        print_message(f"{name!r} {why}")
     for line in lines:
         print(sanitize(line))
     return 0
-
-
-def _print_result(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:
-    if as_json:
-        print_json(facts)
-    else:
-        print(sentence)

@@ -85,6 +85,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def print_result(value: Any, text: str, as_json: bool) -> None:
+    """Print a value as JSON, or the text that stands for it."""
+    if as_json:
+        print_json(value)
+    else:
+        print(text)
+
+
 def confirm(question: str, stream: TextIO) -> bool:
     """Ask the user at the terminal and return whether they agree."""
     print(f"{question} [y/N] ", end="", flush=True, file=stream)
