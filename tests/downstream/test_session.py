@@ -12,9 +12,8 @@ import pytest
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.envelopes import RESERVED_PREFIX
-from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.list_limits import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES
-from refdesk.downstream.session import McpSession, ServerProfile, open_session
+from refdesk.downstream.session import ServerProfile, Session
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback
@@ -26,22 +25,25 @@ OLD, NEW = "2025-11-25", "2026-07-28"
 
 
 class Nobody:
-    """A host that does not care."""
+    """An owner that does not care."""
 
-    def on_notification(self, method: str, params: Any) -> None: ...
+    def on_open(self, session: Session) -> None: ...
 
-    def on_disconnect(self, error: RefdeskError) -> None: ...
+    def on_lost(self, session: Session, error: RefdeskError) -> None: ...
+
+    def on_closed(self, session: Session) -> None: ...
 
 
 @asynccontextmanager
 async def open_test_session(
     server: Loopback, wanted: str | None = None, probe_seconds: float = PATIENCE_SECONDS
-) -> AsyncIterator[McpSession]:
-    peer = Peer("it", Nobody())
-    async with server.open("it", McpServerConfig(command="it"), peer) as transport:
-        peer.attach(transport)
-        yield await open_session(peer, transport, wanted, probe_seconds=probe_seconds)
-    await peer.close()
+) -> AsyncIterator[Session]:
+    settings = McpServerConfig(command="it")
+    session = Session("it", settings, Nobody(), lambda method, params: None, server.open)
+    async with server.open("it", settings, session.peer) as transport:
+        await session.negotiate(transport, wanted, probe_seconds=probe_seconds)
+        yield session
+    await session.peer.close()
 
 
 async def test_the_handshake_is_initialize_then_initialized_and_the_transport_is_told_in_between() -> None:

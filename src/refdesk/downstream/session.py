@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -85,19 +85,83 @@ DEFAULT_OPTIONS = SessionOptions()
 """Options of a gateway, which forwards server requests to its clients."""
 
 
-class McpSession:
-    """Session with a server whose protocol version is negotiated."""
+class DuplicateFailure(Exception):
+    """A lost connection that another caller already reported, with the original as `error`.
 
-    def __init__(self, peer: Peer, profile: ServerProfile, mirrored: dict[str, Mirrored] | None = None) -> None:
-        self.server_profile = profile
-        self.peer = peer
-        self._is_modern = profile.is_modern
+    A hundred calls that fail with one crash count as one failure for the breaker.
+    """
+
+    def __init__(self, error: RefdeskError) -> None:
+        super().__init__(error.detail)
+        self.error = error
+
+
+OnNotification = Callable[[str, Mapping[str, Any]], None]
+OpenTransport = Callable[[str, McpServerConfig, TransportListener], AbstractAsyncContextManager[Transport]]
+
+
+class SessionOwner(Protocol):
+    """Owner of sessions: decides when they open and close. Its methods don't block."""
+
+    def on_open(self, session: Session) -> None:
+        """Handle an opened session."""
+        ...
+
+    def on_lost(self, session: Session, error: RefdeskError) -> None:
+        """Handle the end of an opened session, whether intended or not."""
+        ...
+
+    def on_closed(self, session: Session) -> None:
+        """Handle a closed session: all resources are released."""
+        ...
+
+
+class Session:
+    """Session with a server, and the task that owns its transport. `open` starts it and `end` closes it."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServerConfig,
+        owner: SessionOwner,
+        on_notification: OnNotification,
+        open_transport: OpenTransport,
+        options: SessionOptions = DEFAULT_OPTIONS,
+        mirrored: dict[str, Mirrored] | None = None,
+    ) -> None:
+        """`mirrored` comes from an earlier session with the same server."""
+        self.name = name
+        self.owner = owner
+        self.on_notification = on_notification
+        self.peer = Peer(name, self, options.fallback)
+        self.transport: Transport | None = None
+        self.server_profile = ServerProfile("", {})
+        """What the server declared in the handshake."""
+        self.is_open = False
+        """Whether the handshake is complete. Stays true when the session ends."""
         self.mirrored: dict[str, Mirrored] = {} if mirrored is None else mirrored
         """Arguments to repeat in headers, by tool, from the last tool list."""
-        self.capabilities: Mapping[str, Any] = CLIENT_CAPABILITIES
-        """Client capabilities for servers without a handshake, unless a request has its own."""
         self.level: str | None = None
         """Log level for servers without a handshake, sent with each request."""
+        self.has_answered = False
+        """Whether the server has answered anything since the handshake."""
+        self.used_at = 0.0
+        self.in_flight = 0
+        """Number of calls that wait for an answer."""
+        self.runner: asyncio.Task[None] | None = None
+        self.background = TaskSet()
+        """Tasks that end with the session."""
+        self._settings = settings
+        self._open_transport = open_transport
+        self._options = options
+        self._is_modern = False
+        self._is_ending = False
+        self._ending = asyncio.Event()
+        self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_loss_reported = False
+        self._liveness_check: asyncio.Task[None] | None = None
+
+    # Requests
 
     async def request(
         self,
@@ -116,7 +180,7 @@ class McpSession:
         """
         headers = None
         if self._is_modern:
-            capabilities = self.capabilities if capabilities is None else capabilities
+            capabilities = self._options.capabilities if capabilities is None else capabilities
             params = add_envelope(self.server_profile.version, params, capabilities, self.level)
             mirrored = self.mirrored.get(params.get("name", "")) if method == "tools/call" and self.mirrored else None
             headers = build_headers(self.server_profile.version, method, params, mirrored)
@@ -126,10 +190,29 @@ class McpSession:
             headers = {**(headers or {}), "authorization": f"Bearer {token}"}
         return await self.peer.request(method, params, callbacks=callbacks, headers=headers)
 
+    async def use(self, work: Callable[[Session], Awaitable[T]], now: float) -> T:
+        """Run `work` in the session."""
+        self.used_at = now
+        self.in_flight += 1
+        try:
+            answer = await work(self)
+        except ServerRefused:
+            self.has_answered = True
+            raise
+        except ServerGone as error:
+            if self._is_loss_reported:
+                raise DuplicateFailure(error) from None
+            self._is_loss_reported = self.is_ended
+            raise
+        finally:
+            self.in_flight -= 1
+        self.has_answered = True
+        return answer
+
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification. Versions without a handshake have no client notifications."""
         if self._is_modern:
-            logger.debug("downstream.not_told", extra={"fields": {"server": self.peer.name, "method": method}})
+            logger.debug("downstream.not_told", extra={"fields": {"server": self.name, "method": method}})
         else:
             await self.peer.notify(method, params)
 
@@ -139,7 +222,7 @@ class McpSession:
         size = 0
         cursors: set[str] = set()
         params: Mapping[str, Any] | None = None
-        self._log_debug("downstream.list_asked", method=method)
+        logger.debug("downstream.list_asked", extra={"fields": {"server": self.name, "method": method}})
         for _ in range(MAX_LIST_PAGES):
             page = await self.request(method, params)
             usable = self._select_usable(member, page.get(member))
@@ -155,14 +238,15 @@ class McpSession:
             params = {"cursor": cursor}
         else:
             self._log_warning("downstream.endless_list", method=method, entries=len(entries))
-        self._log_debug("downstream.listed", method=method, entries=len(entries))
+        fields = {"server": self.name, "method": method, "entries": len(entries)}
+        logger.debug("downstream.listed", extra={"fields": fields})
         entries = entries[:MAX_LIST_ENTRIES]
         return self._record_mirrored(entries) if member == "tools" and self._is_modern else entries
 
     def _select_usable(self, member: str, given: Any) -> list[Message]:
         """Return the valid entries of a page. The others are logged and dropped."""
         if not isinstance(given, list):
-            raise ServerTalksNonsense(f"The server {self.peer.name!r} returned a list without {member!r}")
+            raise ServerTalksNonsense(f"The server {self.name!r} returned a list without {member!r}")
         key = _KEY_FIELDS.get(member, "name")
         usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(key), str)]
         if len(usable) < len(given):
@@ -186,180 +270,84 @@ class McpSession:
         self.mirrored.update(learned)
         return usable
 
-    def _log_debug(self, event: str, **fields: Any) -> None:
-        logger.debug(event, extra={"fields": {"server": self.peer.name, **fields}})
-
     def _log_warning(self, event: str, **fields: Any) -> None:
-        logger.warning(event, extra={"fields": {"server": self.peer.name, **fields}})
+        logger.warning(event, extra={"fields": {"server": self.name, **fields}})
 
+    # Handshake
 
-async def open_session(
-    peer: Peer,
-    transport: Transport,
-    version: str | None,
-    mirrored: dict[str, Mirrored] | None = None,
-    options: SessionOptions = DEFAULT_OPTIONS,
-    *,
-    probe_seconds: float = PROBE_SECONDS,
-) -> McpSession:
-    """Negotiate a protocol version and return the session. A version other than the requested one is logged.
-
-    `mirrored` comes from an earlier session with the same server. `probe_seconds` is the timeout of `server/discover`
-    when it's only a probe.
-    """
-    if version in MODERN_VERSIONS:
-        profile = await _probe_discover(peer, options, probe_seconds)
-        profile = profile or await _initialize_or_discover(peer, NEWEST_HANDSHAKE, options)
-    else:
-        profile = await _initialize_or_discover(peer, version or NEWEST_HANDSHAKE, options)
-    if version is not None and profile.version != version:
-        fields = {"server": peer.name, "wanted": version, "spoken": profile.version}
-        logger.warning("downstream.version_mismatch", extra={"fields": fields})
-    if options.check is not None:
-        options.check(profile)
-    transport.set_protocol_version(profile.version)
-    if not profile.is_modern:
-        await peer.notify("notifications/initialized")
-    session = McpSession(peer, profile, mirrored)
-    session.capabilities = options.capabilities
-    return session
-
-
-async def _initialize_or_discover(peer: Peer, version: str, options: SessionOptions) -> ServerProfile:
-    """Run the handshake, or `server/discover` if the server rejects it."""
-    try:
-        profile = await _initialize(peer, version, options)
-    except ServerRefused:
-        discovered = await _discover(peer, options)
-        if discovered is None:
-            raise
-        return discovered
-    return await _discover(peer, options) or profile if profile.is_modern else profile
-
-
-async def _probe_discover(peer: Peer, options: SessionOptions, seconds: float) -> ServerProfile | None:
-    try:
-        async with asyncio.timeout(seconds):
-            return await _discover(peer, options)
-    except TimeoutError:
-        return None
-
-
-async def _initialize(peer: Peer, version: str, options: SessionOptions) -> ServerProfile:
-    params = {"protocolVersion": version, "capabilities": options.capabilities, "clientInfo": CLIENT_INFO}
-    answer = await peer.request("initialize", params)
-    agreed = answer.get("protocolVersion")
-    if not isinstance(agreed, str) or not 0 < len(agreed) <= MAX_VERSION_CHARACTERS or not agreed.isprintable():
-        raise ServerTalksNonsense(f"The server {peer.name!r} did not return a valid protocol version")
-    return _build_profile(peer, agreed, answer, answer.get("serverInfo"))
-
-
-async def _discover(peer: Peer, options: SessionOptions) -> ServerProfile | None:
-    """Return what a server without a handshake declares, or None if it has one."""
-    params = add_envelope(NEWEST_MODERN, None, options.capabilities)
-    headers = build_headers(NEWEST_MODERN, "server/discover", params, None)
-    try:
-        answer = await peer.request("server/discover", params, headers=headers)
-    except ServerRefused:
-        return None
-    supported = answer.get("supportedVersions")
-    common = [version for version in MODERN_VERSIONS if isinstance(supported, list) and version in supported]
-    if not common:
-        return None
-    meta = answer.get("_meta")
-    info = meta.get(f"{RESERVED_PREFIX}serverInfo") if isinstance(meta, dict) else None
-    return _build_profile(peer, common[-1], answer, info)
-
-
-def _measure_size(entry: Message) -> int:
-    """Return the size of an entry in bytes. One that is nested too deeply to encode exceeds the limit."""
-    try:
-        return len(orjson.dumps(entry))
-    except orjson.JSONEncodeError:
-        return MAX_LIST_BYTES + 1
-
-
-def _build_profile(peer: Peer, version: str, answer: Message, info: Any) -> ServerProfile:
-    capabilities, instructions = answer.get("capabilities"), answer.get("instructions")
-    if not isinstance(capabilities, dict):
-        raise ServerTalksNonsense(f"The server {peer.name!r} did not declare its capabilities")
-    return ServerProfile(
-        version,
-        capabilities,
-        info if isinstance(info, dict) else {},
-        instructions if isinstance(instructions, str) else None,
-    )
-
-
-class DuplicateFailure(Exception):
-    """A lost connection that another caller already reported, with the original as `error`.
-
-    A hundred calls that fail with one crash count as one failure for the breaker.
-    """
-
-    def __init__(self, error: RefdeskError) -> None:
-        super().__init__(error.detail)
-        self.error = error
-
-
-OnNotification = Callable[[str, Mapping[str, Any]], None]
-OpenTransport = Callable[[str, McpServerConfig, TransportListener], AbstractAsyncContextManager[Transport]]
-
-
-class SessionOwner(Protocol):
-    """Owner of session tasks: decides when they open and close. Its methods don't block."""
-
-    def on_open(self, task: SessionTask) -> None:
-        """Handle an opened session."""
-        ...
-
-    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
-        """Handle the end of an opened session, whether intended or not."""
-        ...
-
-    def on_closed(self, task: SessionTask) -> None:
-        """Handle the end of the task: all resources are released."""
-        ...
-
-
-class SessionTask:
-    """A session that is opening, open or closing. `open` starts it and `end` closes it."""
-
-    def __init__(
-        self,
-        name: str,
-        settings: McpServerConfig,
-        owner: SessionOwner,
-        on_notification: OnNotification,
-        open_transport: OpenTransport,
-        options: SessionOptions = DEFAULT_OPTIONS,
+    async def negotiate(
+        self, transport: Transport, version: str | None, *, probe_seconds: float = PROBE_SECONDS
     ) -> None:
-        self.name = name
-        self.on_notification = on_notification
-        self.peer = Peer(name, self, options.fallback)
-        self.transport: Transport | None = None
-        self.session: McpSession | None = None
-        self.has_answered = False
-        """Whether the server has answered anything since the handshake."""
-        self.used_at = 0.0
-        self.in_flight = 0
-        """Number of calls that wait for an answer."""
-        self.is_ending = False
-        self._settings = settings
-        self._owner = owner
-        self._open_transport = open_transport
-        self._options = options
-        self._ending = asyncio.Event()
-        self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.runner: asyncio.Task[None] | None = None
-        self.background = TaskSet()
-        """Tasks that end with the session."""
-        self._is_loss_reported = False
-        self._liveness_check: asyncio.Task[None] | None = None
+        """Negotiate a protocol version over an open transport. A version other than the requested one is logged.
 
-    async def open(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
-        """Open the session. Raises the reason if that fails. Cancelling it ends the task."""
-        self.runner = asyncio.create_task(self._run(seconds, version, mirrored), name=f"downstream {self.name}")
+        `probe_seconds` is the timeout of `server/discover` when it's only a probe.
+        """
+        self.peer.attach(transport)
+        profile = None
+        if version in MODERN_VERSIONS:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(probe_seconds):
+                    profile = await self._discover()
+        if profile is None:
+            wanted = NEWEST_HANDSHAKE if version is None or version in MODERN_VERSIONS else version
+            profile = await self._initialize_or_discover(wanted)
+        if version is not None and profile.version != version:
+            self._log_warning("downstream.version_mismatch", wanted=version, spoken=profile.version)
+        if self._options.check is not None:
+            self._options.check(profile)
+        transport.set_protocol_version(profile.version)
+        if not profile.is_modern:
+            await self.peer.notify("notifications/initialized")
+        self.server_profile, self._is_modern = profile, profile.is_modern
+
+    async def _initialize_or_discover(self, version: str) -> ServerProfile:
+        """Run the handshake, or `server/discover` if the server rejects it."""
+        params = {"protocolVersion": version, "capabilities": self._options.capabilities, "clientInfo": CLIENT_INFO}
+        try:
+            answer = await self.peer.request("initialize", params)
+        except ServerRefused:
+            discovered = await self._discover()
+            if discovered is None:
+                raise
+            return discovered
+        agreed = answer.get("protocolVersion")
+        if not isinstance(agreed, str) or not 0 < len(agreed) <= MAX_VERSION_CHARACTERS or not agreed.isprintable():
+            raise ServerTalksNonsense(f"The server {self.name!r} did not return a valid protocol version")
+        profile = self._build_profile(agreed, answer, answer.get("serverInfo"))
+        return await self._discover() or profile if profile.is_modern else profile
+
+    async def _discover(self) -> ServerProfile | None:
+        """Return what a server without a handshake declares, or None if it has one."""
+        params = add_envelope(NEWEST_MODERN, None, self._options.capabilities)
+        headers = build_headers(NEWEST_MODERN, "server/discover", params, None)
+        try:
+            answer = await self.peer.request("server/discover", params, headers=headers)
+        except ServerRefused:
+            return None
+        supported = answer.get("supportedVersions")
+        common = [version for version in MODERN_VERSIONS if isinstance(supported, list) and version in supported]
+        if not common:
+            return None
+        meta = answer.get("_meta")
+        info = meta.get(f"{RESERVED_PREFIX}serverInfo") if isinstance(meta, dict) else None
+        return self._build_profile(common[-1], answer, info)
+
+    def _build_profile(self, version: str, answer: Message, info: Any) -> ServerProfile:
+        capabilities, instructions = answer.get("capabilities"), answer.get("instructions")
+        if not isinstance(capabilities, dict):
+            raise ServerTalksNonsense(f"The server {self.name!r} did not declare its capabilities")
+        return ServerProfile(
+            version,
+            capabilities,
+            info if isinstance(info, dict) else {},
+            instructions if isinstance(instructions, str) else None,
+        )
+
+    # Lifecycle
+
+    async def open(self, seconds: float, version: str | None) -> None:
+        """Open the session. Raises the reason if that fails. Cancelling it ends the session."""
+        self.runner = asyncio.create_task(self._run(seconds, version), name=f"downstream {self.name}")
         try:
             await asyncio.shield(self._open_result)
         except asyncio.CancelledError:
@@ -367,73 +355,31 @@ class SessionTask:
             raise
 
     def end(self) -> None:
-        """Start closing the session; `wait_closed` waits for it."""
-        self.is_ending = True
+        """Start closing the session; `close_all` waits for it."""
+        self._is_ending = True
         self._ending.set()
         if self.runner is not None and not self._open_result.done():
             self.runner.cancel()
-
-    async def use(self, work: Callable[[McpSession], Awaitable[T]], now: float) -> T:
-        """Run `work` in the session."""
-        if self.session is None:
-            raise ServerGone(f"The server {self.name!r} is not connected")
-        self.used_at = now
-        self.in_flight += 1
-        try:
-            answer = await work(self.session)
-        except ServerRefused:
-            self.has_answered = True
-            raise
-        except ServerGone as error:
-            if self._is_loss_reported:
-                raise DuplicateFailure(error) from None
-            self._is_loss_reported = self.is_ended
-            raise
-        finally:
-            self.in_flight -= 1
-        self.has_answered = True
-        return answer
-
-    def check_liveness(self, seconds: float) -> None:
-        """Probe the server in the background, and drop the session if it doesn't answer."""
-        if (
-            self.session is not None
-            and not self.is_ended
-            and (self._liveness_check is None or self._liveness_check.done())
-        ):
-            self._liveness_check = self.background.spawn(self._probe(self.session, seconds))
-
-    async def wait_closed(self) -> None:
-        """Wait until all resources are released."""
-        if self.runner is not None:
-            await asyncio.wait({self.runner})
 
     @property
     def is_ended(self) -> bool:
         """Whether the session was lost or is ending."""
         return self._ending.is_set()
 
-    @property
-    def pid(self) -> int | None:
-        """Process id of the server, if it's a child process."""
-        pid = getattr(self.transport, "pid", None)
-        return pid if isinstance(pid, int) else None
-
     def on_disconnect(self, error: RefdeskError) -> None:
         """Handle the end of the connection. Before the session is open, opening it fails."""
         self._ending.set()
-        if self.session is not None:
-            self._owner.on_lost(self, error)
+        if self.is_open:
+            self.owner.on_lost(self, error)
 
-    async def _run(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
+    async def _run(self, seconds: float, version: str | None) -> None:
         try:
             async with AsyncExitStack() as stack:
-                session = await self._open_session(stack, seconds, version, mirrored)
-                if session is not None:
+                if await self._try_open(stack, seconds, version):
                     await self._ending.wait()
                     await self.background.cancel()
         except asyncio.CancelledError:
-            if not self.is_ending:
+            if not self._is_ending:
                 raise
         except Exception:
             # From closing: errors of opening are reported to `open`. A broken server must not break its owner.
@@ -442,32 +388,55 @@ class SessionTask:
             if not self._open_result.done():
                 self._fail_open(ServerAway(f"The server {self.name!r} was closed before the handshake was complete"))
             await self.peer.close()
-            self._owner.on_closed(self)
+            self.owner.on_closed(self)
 
-    async def _open_session(
-        self, stack: AsyncExitStack, seconds: float, version: str | None, mirrored: dict[str, Mirrored]
-    ) -> McpSession | None:
-        """Open transport and session, and report the outcome to `open`. Return None if that failed."""
+    async def _try_open(self, stack: AsyncExitStack, seconds: float, version: str | None) -> bool:
+        """Open transport and session, and report the outcome to `open`."""
         try:
             async with asyncio.timeout(seconds):
                 opening = self._open_transport(self.name, self._settings, self.peer)
                 self.transport = await stack.enter_async_context(opening)
-                self.peer.attach(self.transport)
-                session = await open_session(self.peer, self.transport, version, mirrored, self._options)
+                await self.negotiate(self.transport, version)
                 if self.is_ended:
                     raise ServerGone("it closed the connection")
         except Exception as error:  # noqa: BLE001 reported to `open`
             self._fail_open(self._map_open_error(error, seconds))
-            return None
-        self.session = session
+            return False
+        self.is_open = True
         self._open_result.set_result(None)
-        self._owner.on_open(self)
-        return session
+        self.owner.on_open(self)
+        return True
 
-    async def _probe(self, session: McpSession, seconds: float) -> None:
+    def _fail_open(self, error: RefdeskError) -> None:
+        self._open_result.set_exception(error)
+        self._open_result.exception()  # retrieved here: the opener may be cancelled
+
+    def _map_open_error(self, error: Exception, seconds: float) -> RefdeskError:
+        """Return the error for a session that couldn't be opened."""
+        server = f"The server {self.name!r}"
+        match error:
+            case TimeoutError():
+                did = "answer the handshake" if self.transport is not None else "start"
+                return ServerAway(f"{server} did not {did} within {seconds:g} s")
+            case ServerRefused():
+                return ServerAway(f"{server} rejected the handshake: {error.detail[:500]}")
+            case ServerGone():
+                return ServerAway(f"{server} closed the connection during the handshake: {error.detail[:500]}")
+            case RefdeskError():
+                return error
+        logger.error("downstream.opening_failed", exc_info=error, extra={"fields": {"server": self.name}})
+        return ServerAway(f"{server} could not be connected to: {type(error).__name__}")
+
+    def check_liveness(self, seconds: float) -> None:
+        """Probe the server in the background, and drop the session if it doesn't answer."""
+        is_checking = self._liveness_check is not None and not self._liveness_check.done()
+        if not self.is_ended and not is_checking:
+            self._liveness_check = self.background.spawn(self._probe(seconds))
+
+    async def _probe(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await session.request("server/discover" if session.server_profile.is_modern else "ping")
+                await self.request("server/discover" if self._is_modern else "ping")
         except ServerRefused:
             return  # an error is an answer, too
         except (DependencyError, TimeoutError) as error:
@@ -477,31 +446,18 @@ class SessionTask:
                 why = error.detail if isinstance(error, DependencyError) else f"it did not answer within {seconds:g} s"
                 self.peer.on_close(ServerAway(f"The server {self.name!r} no longer responds: {why[:500]}"))
 
-    def _fail_open(self, error: RefdeskError) -> None:
-        self._open_result.set_exception(error)
-        self._open_result.exception()  # retrieved here: the opener may be cancelled
 
-    def _map_open_error(self, error: Exception, seconds: float) -> RefdeskError:
-        """Return the error for a session that couldn't be opened."""
-        match error:
-            case TimeoutError():
-                did = "answer the handshake" if self.transport is not None else "start"
-                return ServerAway(f"The server {self.name!r} did not {did} within {seconds:g} s")
-            case ServerRefused():
-                return ServerAway(f"The server {self.name!r} rejected the handshake: {error.detail[:500]}")
-            case ServerGone():
-                return ServerAway(
-                    f"The server {self.name!r} closed the connection during the handshake: {error.detail[:500]}"
-                )
-            case RefdeskError():
-                return error
-        logger.error("downstream.opening_failed", exc_info=error, extra={"fields": {"server": self.name}})
-        return ServerAway(f"The server {self.name!r} could not be connected to: {type(error).__name__}")
-
-
-async def close_all(session_tasks: Iterable[SessionTask]) -> None:
+async def close_all(sessions: Iterable[Session]) -> None:
     """End sessions and wait until they are closed. Cancelling it cuts the closing short."""
-    tasks = {each.runner for each in session_tasks if each.runner is not None}
-    for each in session_tasks:
-        each.end()
-    await wait_all(tasks)
+    runners = {session.runner for session in sessions if session.runner is not None}
+    for session in sessions:
+        session.end()
+    await wait_all(runners)
+
+
+def _measure_size(entry: Message) -> int:
+    """Return the size of an entry in bytes. One that is nested too deeply to encode exceeds the limit."""
+    try:
+        return len(orjson.dumps(entry))
+    except orjson.JSONEncodeError:
+        return MAX_LIST_BYTES + 1

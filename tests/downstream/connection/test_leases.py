@@ -114,7 +114,7 @@ async def test_all_sessions_are_replaced_when_they_die() -> None:
         people = [Person(name, everybody) for name in ("Ann", "Ben", "Cas")]
         asking = [asyncio.create_task(name_by(connection, person)) for person in people]
         await eventually(lambda: everybody.n_waiting == 3)
-        for session_task in list(connection._open_sessions):
+        for session_task in list(connection.sessions):
             session_task.peer.on_close(ServerGone("killed"))
         results = await asyncio.gather(*asking, return_exceptions=True)
         assert all(isinstance(result, ServerGone) for result in results)
@@ -130,7 +130,7 @@ async def test_a_session_that_nobody_needs_is_closed() -> None:
         await name_by(connection, Person("first"))
         everybody = asyncio.Barrier(2)
         await asyncio.gather(*(name_by(connection, Person(name, everybody)) for name in ("Ann", "Ben")))
-        await eventually(lambda: len(connection._open_sessions) == 1)
+        await eventually(lambda: len(connection.sessions) == 1)
         assert await name_by(connection, Person("after")) == "after"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from refdesk.config import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.session import McpSession, open_session
+from refdesk.downstream.session import Session
 from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.downstream.transports.streamable import StreamableHttpTransport
 from refdesk.errors import RefdeskError
@@ -35,9 +35,13 @@ class RecordingListener:
         self.noted.append(method)
         self.is_told.set()
 
-    def on_disconnect(self, error: RefdeskError) -> None:
+    def on_open(self, session: Session) -> None: ...
+
+    def on_lost(self, session: Session, error: RefdeskError) -> None:
         self.losses.append(error)
         self.is_lost.set()
+
+    def on_closed(self, session: Session) -> None: ...
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Conversation:
     peer: Peer
     transport: Transport
     host: RecordingListener
-    session: McpSession | None = None
+    session: Session | None = None
 
     async def call(self, tool: str, callbacks: Caller | None = None, **arguments: Any) -> Message:
         """Call a tool, in the words of the session when there is one."""
@@ -108,10 +112,12 @@ async def conversing(
     open_it: Opener, url: str, *, greeted: bool = True, version: str | None = None, **settings: Any
 ) -> AsyncIterator[Conversation]:
     """Open the transport and, unless told otherwise, greet the server."""
-    host = RecordingListener()
-    peer = Peer("bad", host)
-    async with open_it("bad", McpServerConfig.model_validate({"url": url, **settings}), peer) as transport:
-        peer.attach(transport)
-        session = await open_session(peer, transport, version) if greeted else None
-        yield Conversation(peer, transport, host, session)
-    await peer.close()
+    host, config = RecordingListener(), McpServerConfig.model_validate({"url": url, **settings})
+    session = Session("bad", config, host, host.on_notification, open_it)
+    session.is_open = True  # from the beginning, so that the host hears of every loss
+    async with open_it("bad", config, session.peer) as transport:
+        session.peer.attach(transport)
+        if greeted:
+            await session.negotiate(transport, version)
+        yield Conversation(session.peer, transport, host, session if greeted else None)
+    await session.peer.close()

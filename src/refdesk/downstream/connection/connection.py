@@ -11,15 +11,15 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.backoff import Delay, RestartPolicy
 from refdesk.downstream.connection.ephemeral import EphemeralSessions
 from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, Leases
-from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
 from refdesk.downstream.connection.subscriptions import (
     SET_LEVEL,
     SUBSCRIBE,
@@ -33,13 +33,12 @@ from refdesk.downstream.jsonrpc import Callbacks
 from refdesk.downstream.session import (
     DEFAULT_OPTIONS,
     DuplicateFailure,
-    McpSession,
     OnNotification,
     OpenTransport,
     ServerProfile,
+    Session,
     SessionOptions,
     SessionOwner,
-    SessionTask,
     close_all,
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
@@ -57,8 +56,6 @@ from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 from refdesk.support.tasks import TaskSet
 
-__all__ = ["Connection", "Status"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -75,9 +72,23 @@ MAX_INFO_CHARACTERS = 100
 MAX_DEADLINES = 32
 """Number of distinct timeouts cached. Calls mostly use a few."""
 
-
 NEVER = float("inf")
 """Retry time of a connection that is stopped."""
+
+State = Literal["Starting", "Running", "Error", "Stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Status of a connection: its state, with a message for errors."""
+
+    state: State
+    message: str = ""
+
+    @property
+    def text(self) -> str:
+        """The state as displayed: `Error` includes the message."""
+        return f"{self.state}({self.message})" if self.message else self.state
 
 
 class Connection:
@@ -102,9 +113,11 @@ class Connection:
         """`on_notification` receives notifications that belong to no call, and `on_status` every change of status."""
         self.name = name
         self.settings = settings
-        self.status = STOPPED
+        self.status = Status("Stopped")
         self.server_profile: ServerProfile | None = None
         """What the server declared in its last session."""
+        self.sessions: set[Session] = set()
+        """All sessions that aren't closed yet."""
         self.dependency = Dependency(f"downstream {name}", SERVICE, concurrency=CONCURRENCY, now=now)
         self.call_seconds = settings.call_timeout_seconds
         self.capabilities_seconds = settings.capabilities_timeout_seconds
@@ -120,28 +133,20 @@ class Connection:
         self._since = datetime.now(UTC)
         self._open_count = 0
         self._garbage = 0
-        self._open_sessions: set[SessionTask] = set()
         self._mirrored: dict[str, Mirrored] = {}
         self._deadlines: dict[float, Deadlines] = {}
         self._subscriptions = SubscriptionState()
         self._background = TaskSet()
-        self._sessions: PersistentSession | EphemeralSessions = (
-            EphemeralSessions(self)
-            if settings.session == "short"
-            else PersistentSession(
-                self,
-                self._subscriptions,
-                now=now,
-                pause=pause,
-                jitter=jitter,
-                extra_session_seconds=extra_session_seconds,
-            )
-        )
+        self._pool: PersistentSession | EphemeralSessions
+        if settings.session == "short":
+            self._pool = EphemeralSessions(self)
+        else:
+            self._pool = PersistentSession(self, self._subscriptions, now, pause, jitter, extra_session_seconds)
 
     async def run(self) -> None:
         """Run the connection until cancelled, then release everything."""
         try:
-            await self._sessions.run()
+            await self._pool.run()
         finally:
             await self._background.cancel()
             for deadlines in self._deadlines.values():
@@ -149,7 +154,7 @@ class Connection:
 
     async def restart(self) -> None:
         """Close the session and open a new one. The status tells the outcome."""
-        await self._sessions.restart()
+        await self._pool.restart()
 
     async def request(
         self,
@@ -170,7 +175,7 @@ class Connection:
         if method in SUBSCRIPTION_METHODS:
             return await self._update_subscription(method, params or {}, credential)
 
-        def ask(session: McpSession) -> Awaitable[Message]:
+        def ask(session: Session) -> Awaitable[Message]:
             return session.request(method, params, callbacks=callbacks, token=credential, capabilities=capabilities)
 
         key = None if callbacks is None else callbacks.key
@@ -182,7 +187,7 @@ class Connection:
         Servers without a handshake are told through `subscriptions/listen`.
         """
 
-        async def ask(session: McpSession) -> Message:
+        async def ask(session: Session) -> Message:
             answer = {} if session.server_profile.is_modern else await session.request(method, params, token=token)
             self._subscriptions.record(method, params)
             session.level = self._subscriptions.level
@@ -214,7 +219,8 @@ class Connection:
     def set_level(self, level: str) -> None:
         """Set the log level of this session and of later ones, if the server supports logging."""
         self._subscriptions.level = level
-        if self._open_sessions and self.server_profile is not None and self.server_profile.has("logging"):
+        profile = self.server_profile
+        if profile is not None and profile.has("logging") and any(session.is_open for session in self.sessions):
             self._background.spawn(self._request_best_effort(SET_LEVEL, {"level": level}))
 
     async def _cancel_subscription(self, uri: str) -> None:
@@ -239,43 +245,51 @@ class Connection:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification in all open sessions."""
-        for task in list(self._open_sessions):
-            if task.session is not None:
-                await task.session.notify(method, params)
+        for session in list(self.sessions):
+            if session.is_open:
+                await session.notify(method, params)
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the connection for health checks and the console."""
+        sessions = [session for session in self.sessions if session.is_open]
         description: dict[str, Any] = {
             "state": self.status.state,
             "since": self._since.isoformat(timespec="milliseconds"),
             "transport": self.settings.kind,
             "session": self.settings.session,
-            "restarts": max(0, self._sessions.restarts),
+            "restarts": max(0, self._pool.restarts),
             "sessions": self._open_count,
-            "garbage": self._garbage + sum(task.peer.garbage for task in self._open_sessions),
-            "in_flight": sum(task.in_flight for task in self._open_sessions),
+            "garbage": self._garbage + sum(session.peer.garbage for session in sessions),
+            "in_flight": sum(session.in_flight for session in sessions),
             "breaker": self.dependency.state,
         }
         if self.status.message:
             description["message"] = self.status.message
-        pids = [task.pid for task in self._open_sessions if task.pid is not None]
+        pids = [pid for session in sessions if (pid := getattr(session.transport, "pid", None)) is not None]
         if pids:
             description["pid"] = pids[0]
         if self.server_profile is not None:
             description["version"] = self.server_profile.version
             info = self.server_profile.info
-            description["server"] = {key: _truncate(info.get(key)) for key in ("name", "version")}
+            description["server"] = {
+                key: value[:MAX_INFO_CHARACTERS] if isinstance(value := info.get(key), str) else None
+                for key in ("name", "version")
+            }
         return description
 
     async def _perform(
-        self, work: Callable[[McpSession], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
+        self, work: Callable[[Session], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
     ) -> T:
-        sessions = self._sessions
-        sessions.raise_if_unavailable()
-        deadlines = self._deadlines.get(seconds) or self._create_deadlines(seconds)
+        pool = self._pool
+        pool.raise_if_unavailable()
+        deadlines = self._deadlines.get(seconds)
+        if deadlines is None:
+            if len(self._deadlines) >= MAX_DEADLINES:
+                self._deadlines.clear()  # running calls keep theirs
+            deadlines = self._deadlines[seconds] = Deadlines(seconds)
 
         def execute() -> Awaitable[T]:
-            return deadlines.run(sessions.execute, work, key)
+            return deadlines.run(pool.execute, work, key)
 
         try:
             return await (self.dependency.run(execute, queue_seconds=seconds) if is_call else execute())
@@ -284,37 +298,32 @@ class Connection:
         except (NotTaken, NotLetIn) as error:
             raise _to_public_error(error) from error
         except Overdue:
-            sessions.check_liveness()
+            pool.check_liveness()
             raise ServerTooSlow(f"The server {self.name!r} did not answer within {seconds:g} s") from None
 
-    def _create_deadlines(self, seconds: float) -> Deadlines:
-        if len(self._deadlines) >= MAX_DEADLINES:
-            self._deadlines.clear()  # running calls keep theirs
-        deadlines = self._deadlines[seconds] = Deadlines(seconds)
-        return deadlines
+    # For the owners of sessions
 
-    # Sessions
+    def create_session(self, owner: SessionOwner, on_notification: OnNotification) -> Session:
+        """Return a session that isn't open yet."""
+        options, mirrored = self._options, self._mirrored
+        session = Session(self.name, self.settings, owner, on_notification, self._open_transport, options, mirrored)
+        self.sessions.add(session)
+        return session
 
-    def create_session_task(self, owner: SessionOwner, on_notification: OnNotification) -> SessionTask:
-        """Return a session task that isn't open yet."""
-        return SessionTask(self.name, self.settings, owner, on_notification, self._open_transport, self._options)
-
-    def _record_stderr(self, line: str) -> None:
-        self.stderr_lines.append(line)
-        if self._on_stderr_line is not None:
-            self._on_stderr_line(line)
-
-    async def open(self, task: SessionTask) -> None:
+    async def open(self, session: Session) -> None:
         """Open a session within the current connect timeout."""
-        await task.open(self.connect_seconds, self._version, self._mirrored)
+        await session.open(self.connect_seconds, self._version)
 
-    def on_open(self, task: SessionTask) -> None:
-        """Record a new session."""
+    def on_open(self, session: Session) -> None:
+        """Record an opened session."""
         self._open_count += 1
-        self._open_sessions.add(task)
-        if task.session is not None:
-            self.server_profile = task.session.server_profile
-            task.session.level = self._subscriptions.level
+        self.server_profile = session.server_profile
+        session.level = self._subscriptions.level
+
+    def on_closed(self, session: Session) -> None:
+        """Remove a closed session."""
+        self.sessions.discard(session)
+        self._garbage += session.peer.garbage
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """Report a notification that belongs to no call."""
@@ -324,21 +333,22 @@ class Connection:
             logger.debug("downstream.list_changed", extra={"fields": {"server": self.name, "method": method}})
         self._on_notification(self, method, params)
 
-    def set_status(self, status: Status) -> None:
+    def set_status(self, state: State, message: str = "") -> None:
         """Change the status, and report the change."""
+        status = Status(state, message)
         if status == self.status:
             return
         self.status = status
         self._since = datetime.now(UTC)
-        level = logging.WARNING if status.state == "Error" else logging.INFO
-        fields = {"server": self.name, "state": status.state, "message": status.message[:500]}
+        level = logging.WARNING if state == "Error" else logging.INFO
+        fields = {"server": self.name, "state": state, "message": message[:500]}
         logger.log(level, "downstream.status", extra={"fields": fields})
         self._on_status(self)
 
-    def on_closed(self, task: SessionTask) -> None:
-        """Remove a closed session."""
-        self._open_sessions.discard(task)
-        self._garbage += task.peer.garbage
+    def _record_stderr(self, line: str) -> None:
+        self.stderr_lines.append(line)
+        if self._on_stderr_line is not None:
+            self._on_stderr_line(line)
 
 
 class PersistentSession:
@@ -348,25 +358,24 @@ class PersistentSession:
         self,
         connection: Connection,
         subscriptions: SubscriptionState,
-        *,
         now: Callable[[], float],
         pause: Pause,
         jitter: Callable[[], float],
         extra_session_seconds: float,
     ) -> None:
-        self.current: SessionTask | None = None
+        self.current: Session | None = None
         self.restarts = -1
         """Number of times the session was reopened."""
         self._connection = connection
+        self._subscriptions = subscriptions
         self._now = now
         self._pause = pause
         self._jitter = jitter
         self._restarts = RestartPolicy(connection.settings.connect_tries)
-        self._session_tasks: set[SessionTask] = set()
         self._leases = Leases(connection, now, extra_session_seconds)
         self._has_ambiguous_requests = False
         """Whether the server has ever sent requests without naming the call. It may do so again in later sessions."""
-        self._waiters: set[asyncio.Future[SessionTask]] = set()
+        self._waiters: set[asyncio.Future[Session]] = set()
         self._error: RefdeskError | None = None
         self._due_at: float | None = 0.0
         """When the next session is opened without a request; None means never."""
@@ -374,37 +383,41 @@ class PersistentSession:
         """Earliest time at which a request opens a session."""
         self._is_requested = False
         self._wake = asyncio.Event()
-        self._subscriptions = subscriptions
 
     async def run(self) -> None:
         """Keep a session open until cancelled, then close all."""
         try:
             while True:
                 await self._wait_until_due()
-                await self._wait_until_idle(await self._open())
+                await self._open_and_wait_until_idle()
         finally:
-            await self._close()
+            self.current = None
+            self._error, self._retry_at = ServerAway(f"The server {self._connection.name!r} is stopped"), NEVER
+            self._connection.set_status("Stopped")
+            for waiter in self._pop_waiters():
+                waiter.set_exception(ServerAway(self._error.detail))
+            await close_all(list(self._connection.sessions))
 
-    async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
+    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None) -> T:
         """Run `work` in the current session, or in the one being opened. `key` identifies the client."""
-        task = self.current or await self._wait_for_session()
-        self._has_ambiguous_requests = self._has_ambiguous_requests or task.peer.has_ambiguous_requests
+        session = self.current or await self._get_session()
+        self._has_ambiguous_requests = self._has_ambiguous_requests or session.peer.has_ambiguous_requests
         if self._has_ambiguous_requests and key is not None:
             return await self._leases.use(self._get_session, key, work)
         try:
-            return await task.use(work, self._now())
+            return await session.use(work, self._now())
         except (NotTaken, NotLetIn) as error:
-            if not self._discard(task, error):
-                raise
+            if self.current is session:
+                if session.in_flight and isinstance(error, NotLetIn):
+                    raise  # other calls still need the session
+                self.on_lost(session, error)
+                session.end()
         except ServerAway as error:
             if error.retry_after is None:  # a server that sets Retry-After is alive
                 self.check_liveness()
             raise
-        again = self.current or await self._wait_for_session()
+        again = self.current or await self._get_session()
         return await again.use(work, self._now())
-
-    async def _get_session(self) -> SessionTask:
-        return self.current or await self._wait_for_session()
 
     def check_liveness(self) -> None:
         """Probe the session after a failure."""
@@ -421,46 +434,41 @@ class PersistentSession:
         """Close the session, open a new one, and wait for the outcome."""
         if self._retry_at == NEVER:
             self.raise_if_unavailable()
-        old, self.current = self.current, None
-        self._connection.set_status(STARTING)
-        if old is not None:
-            old.end()
-            await old.wait_closed()
-        await self._leases.close()
+        self.current = None
+        self._connection.set_status("Starting")
+        await close_all(list(self._connection.sessions))
         self._restarts.reset()
         self._due_at = self._retry_at = self._now()
         try:
-            await self._wait_for_session()
+            await self._get_session()
         except (RefdeskError, DuplicateFailure) as error:
-            logger.info(
-                "downstream.restart_failed", extra={"fields": {"server": self._connection.name, "why": str(error)}}
-            )
+            fields = {"server": self._connection.name, "why": str(error)}
+            logger.info("downstream.restart_failed", extra={"fields": fields})
 
     # Session owner
 
-    def on_open(self, task: SessionTask) -> None:
+    def on_open(self, session: Session) -> None:
         """Make the session current and hand it to the waiters."""
-        self.current = task
+        self.current = session
         self._is_requested = False
         self.restarts += 1
-        self._connection.on_open(task)
-        task.used_at = self._now()
+        self._connection.on_open(session)
+        session.used_at = self._now()
         if self._error is not None:
             self._connection.dependency.mark_recovered()
         self._error = None
-        self._connection.set_status(RUNNING)
-        if task.session is not None:
-            state, on_missed = self._subscriptions, self._connection.on_notification
-            task.background.spawn(restore_subscriptions(task.session, state, on_missed, self._pause))
+        self._connection.set_status("Running")
+        state, on_missed = self._subscriptions, self._connection.on_notification
+        session.background.spawn(restore_subscriptions(session, state, on_missed, self._pause))
         for waiter in self._pop_waiters():
-            waiter.set_result(task)
+            waiter.set_result(session)
 
-    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
+    def on_lost(self, session: Session, error: RefdeskError) -> None:
         """Schedule the next session right away, so that the next call knows."""
-        if self.current is not task:
+        if self.current is not session:
             return
         self.current = None
-        if task.has_answered:
+        if session.has_answered:
             delay = self._restarts.back_off_after_use(self._now())
         else:
             delay = self._restarts.back_off_after_loss(self._now(), self._jitter())
@@ -468,66 +476,45 @@ class PersistentSession:
             self._mark_unavailable(error, delay)
         else:
             self._schedule(delay)
-            self._connection.set_status(STARTING)
+            self._connection.set_status("Starting")
         self._wake.set()
 
-    def on_closed(self, task: SessionTask) -> None:
+    def on_closed(self, session: Session) -> None:
         """Remove a closed session."""
-        self._session_tasks.discard(task)
-        self._connection.on_closed(task)
+        self._connection.on_closed(session)
 
     # Lifecycle
 
-    def _discard(self, task: SessionTask, error: RefdeskError) -> bool:
-        """Drop a session so that the call can be retried in a new one. Return False if other calls still need it."""
-        if self.current is task:
-            if task.in_flight and isinstance(error, NotLetIn):
-                return False
-            self.on_lost(task, error)
-            task.end()
-        return True
-
     async def _wait_until_due(self) -> None:
-        while not self._is_due():
+        while True:
+            now = self._now()
+            if (self._is_requested and now >= self._retry_at) or (self._due_at is not None and now >= self._due_at):
+                return
             self._wake.clear()
-            await self._wait(None if self._due_at is None else self._due_at - self._now())
+            await self._wait(None if self._due_at is None else self._due_at - now)
 
-    def _is_due(self) -> bool:
-        now = self._now()
-        if self._is_requested and now >= self._retry_at:
-            return True
-        return self._due_at is not None and now >= self._due_at
-
-    async def _open(self) -> SessionTask:
+    async def _open_and_wait_until_idle(self) -> None:
+        """Open a session, and wait until it's lost, restarted or idle for too long."""
         self._is_requested = False
-        self._connection.set_status(STARTING)
+        self._connection.set_status("Starting")
         self._restarts.record_attempt(self._now())
-        task = self._connection.create_session_task(self, self._connection.on_notification)
-        self._session_tasks.add(task)
+        session = self._connection.create_session(self, self._connection.on_notification)
         try:
-            await self._connection.open(task)
+            await self._connection.open(session)
         except RefdeskError as error:
             self._mark_unavailable(error, self._restarts.back_off_after_failure(self._now(), self._jitter()))
-        return task
-
-    async def _wait_until_idle(self, task: SessionTask) -> None:
-        """Wait until the session is lost, restarted or idle for too long."""
-        while self.current is task:
+        while self.current is session:
             self._wake.clear()
-            left = self._remaining_idle_seconds(task)
+            bound = self._connection.settings.idle_seconds
+            left = session.used_at + bound - self._now() if bound else None
             if left is None or left > 0:
                 await self._wait(left)
-            elif task.in_flight or self._subscriptions.has_subscriptions:
-                task.used_at = self._now()
+            elif session.in_flight or self._subscriptions.has_subscriptions:
+                session.used_at = self._now()
             else:
                 self.current, self._due_at, self._retry_at = None, None, 0.0
-                self._connection.set_status(STOPPED)
-                task.end()
-
-    def _remaining_idle_seconds(self, task: SessionTask) -> float | None:
-        """Return how long the session may stay unused; None means forever."""
-        bound = self._connection.settings.idle_seconds
-        return task.used_at + bound - self._now() if bound else None
+                self._connection.set_status("Stopped")
+                session.end()
 
     def _schedule(self, delay: Delay) -> None:
         now = self._now()
@@ -538,28 +525,18 @@ class PersistentSession:
         self._schedule(delay)
         self._is_requested = False
         self._error = error
-        self._connection.set_status(Status("Error", error.detail))
+        self._connection.set_status("Error", error.detail)
         for number, waiter in enumerate(self._pop_waiters()):
             reason = type(error)(error.detail)
             waiter.set_exception(DuplicateFailure(reason) if number else reason)
 
-    async def _close(self) -> None:
-        """Close all sessions and wait for them. Cancelling it speeds that up."""
-        self.current = None
-        self._error, self._retry_at = ServerAway(f"The server {self._connection.name!r} is stopped"), NEVER
-        self._connection.set_status(STOPPED)
-        for waiter in self._pop_waiters():
-            waiter.set_exception(ServerAway(self._error.detail))
-        try:
-            await self._leases.close()
-        finally:
-            await close_all(list(self._session_tasks))
-
     # Waiting
 
-    async def _wait_for_session(self) -> SessionTask:
-        """Request a session and wait for it."""
-        waiter: asyncio.Future[SessionTask] = asyncio.get_running_loop().create_future()
+    async def _get_session(self) -> Session:
+        """Return the current session, or request one and wait for it."""
+        if self.current is not None:
+            return self.current
+        waiter: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         self._is_requested = True
         self._wake.set()
@@ -568,7 +545,7 @@ class PersistentSession:
         finally:
             self._waiters.discard(waiter)
 
-    def _pop_waiters(self) -> list[asyncio.Future[SessionTask]]:
+    def _pop_waiters(self) -> list[asyncio.Future[Session]]:
         waiters = [waiter for waiter in self._waiters if not waiter.done()]
         self._waiters.clear()
         return waiters
@@ -585,11 +562,6 @@ class PersistentSession:
             for wait in waits:
                 wait.cancel()
             await asyncio.wait(waits)
-
-
-def _truncate(given: object) -> str | None:
-    """Return a declared value if it's text, cut to the limit."""
-    return given[:MAX_INFO_CHARACTERS] if isinstance(given, str) else None
 
 
 def _to_public_error(error: RefdeskError) -> RefdeskError:

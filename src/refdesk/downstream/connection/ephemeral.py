@@ -7,8 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
-from refdesk.downstream.session import McpSession, SessionTask, close_all
+from refdesk.downstream.session import Session, close_all
 from refdesk.errors import RefdeskError, ServerAway
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ class EphemeralSessions:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._session_tasks: set[SessionTask] = set()
         self._slots = asyncio.Semaphore(MAX_EPHEMERAL_SESSIONS)
         self._is_stopped = False
         self._has_failed = False
@@ -39,22 +37,27 @@ class EphemeralSessions:
             await asyncio.Event().wait()
         finally:
             self._is_stopped = True
-            await close_all(list(self._session_tasks))
-            self._connection.set_status(STOPPED)
+            await close_all(list(self._connection.sessions))
+            self._connection.set_status("Stopped")
 
-    async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
+    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None) -> T:
         """Run `work` in a new session."""
         await self._slots.acquire()
         if self._is_stopped:
             self._slots.release()
             self.raise_if_unavailable()
-        task = self._connection.create_session_task(self, self._connection.on_notification)
-        self._session_tasks.add(task)
+        session = self._connection.create_session(self, self._connection.on_notification)
+        self._connection.set_status("Starting")
         try:
-            await self._open(task)
-            return await task.use(work, time.monotonic())
+            await self._connection.open(session)
+        except RefdeskError as error:
+            self._has_failed = True
+            self._connection.set_status("Error", error.detail)
+            raise
+        try:
+            return await session.use(work, time.monotonic())
         finally:
-            task.end()
+            session.end()
 
     def raise_if_unavailable(self) -> None:
         """Raise if the connection is stopped."""
@@ -67,32 +70,22 @@ class EphemeralSessions:
     async def restart(self) -> None:
         """Do nothing: there is no session to restart."""
 
-    async def _open(self, task: SessionTask) -> None:
-        self._connection.set_status(STARTING)
-        try:
-            await self._connection.open(task)
-        except RefdeskError as error:
-            self._has_failed = True
-            self._connection.set_status(Status("Error", error.detail))
-            raise
-
     # Session owner
 
-    def on_open(self, task: SessionTask) -> None:
+    def on_open(self, session: Session) -> None:
         """Record a new session."""
-        self._connection.on_open(task)
+        self._connection.on_open(session)
         if self._has_failed:
             self._connection.dependency.mark_recovered()
         self._has_failed = False
-        self._connection.set_status(RUNNING)
+        self._connection.set_status("Running")
 
-    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
+    def on_lost(self, session: Session, error: RefdeskError) -> None:
         """Do nothing: the caller fails through its pending request."""
 
-    def on_closed(self, task: SessionTask) -> None:
+    def on_closed(self, session: Session) -> None:
         """Make room for another session."""
-        self._session_tasks.discard(task)
         self._slots.release()
-        self._connection.on_closed(task)
-        if not self._session_tasks and not self._has_failed:
-            self._connection.set_status(STOPPED)
+        self._connection.on_closed(session)
+        if not self._connection.sessions and not self._has_failed:
+            self._connection.set_status("Stopped")

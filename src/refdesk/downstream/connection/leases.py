@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from refdesk.downstream.session import McpSession, SessionTask, close_all
+from refdesk.downstream.session import Session
 from refdesk.errors import RefdeskError
 
 if TYPE_CHECKING:
@@ -41,81 +41,71 @@ class Leases:
         self._connection = connection
         self._now = now
         self._extra_session_seconds = extra_session_seconds
-        self._leases: dict[SessionTask, _Lease] = {}
-        self._extra: set[SessionTask] = set()
+        self._leases: dict[Session, _Lease] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def use(
-        self, first: Callable[[], Awaitable[SessionTask]], key: object, work: Callable[[McpSession], Awaitable[T]]
+        self, first: Callable[[], Awaitable[Session]], key: object, work: Callable[[Session], Awaitable[T]]
     ) -> T:
         """Run `work` in a session that no other client uses. `first` returns the persistent session."""
-        task = await self._acquire(first, key)
+        session = await self._acquire(first, key)
         try:
-            return await task.use(work, self._now())
+            return await session.use(work, self._now())
         finally:
-            self._release(task)
+            self._release(session)
 
-    async def close(self) -> None:
-        """Close all extra sessions and wait for them."""
-        await close_all(list(self._extra))
-
-    async def _acquire(self, first: Callable[[], Awaitable[SessionTask]], key: object) -> SessionTask:
+    async def _acquire(self, first: Callable[[], Awaitable[Session]], key: object) -> Session:
         while True:
             main = await first()
-            self._leases = {task: lease for task, lease in self._leases.items() if not task.is_ended}
-            task = self._find_available(main, key)
-            if task is None and len(self._extra) < MAX_SESSIONS - 1 and not self._is_opening_for(key):
-                task = await self._open(key)
-            if task is not None:
-                lease = self._leases.setdefault(task, _Lease(key))
+            self._leases = {session: lease for session, lease in self._leases.items() if not session.is_ended}
+            extra = [session for session in self._connection.sessions if session.owner is self]
+            candidates = [main, *(session for session in extra if session.is_open and not session.is_ended)]
+            leases = [(session, self._leases.get(session)) for session in candidates]
+            own = [session for session, lease in leases if lease is not None and lease.key == key]
+            free = [session for session, lease in leases if lease is None or not lease.calls]
+            found = next(iter([*own, *free]), None)
+            is_opening = any(lease.key == key and not session.is_open for session, lease in self._leases.items())
+            if found is None and len(extra) < MAX_SESSIONS - 1 and not is_opening:
+                found = await self._open(key)
+            if found is not None:
+                lease = self._leases.setdefault(found, _Lease(key))
                 lease.key, lease.calls = key, lease.calls + 1
-                return task
+                return found
             await self._wait_for_turn()
 
-    def _is_opening_for(self, key: object) -> bool:
-        return any(lease.key == key and task.session is None for task, lease in self._leases.items())
-
-    def _find_available(self, first: SessionTask, key: object) -> SessionTask | None:
-        """Return a session of this client, or one that is unused."""
-        session_tasks = [first, *(task for task in self._extra if task.session is not None and not task.is_ended)]
-        own = [task for task in session_tasks if task in self._leases and self._leases[task].key == key]
-        free = [task for task in session_tasks if task not in self._leases or not self._leases[task].calls]
-        return next(iter([*own, *free]), None)
-
-    async def _open(self, key: object) -> SessionTask:
-        task = self._connection.create_session_task(self, self._forward_log)
-        self._extra.add(task)
-        self._leases[task] = _Lease(key, 1)  # reserved before it's open
+    async def _open(self, key: object) -> Session:
+        session = self._connection.create_session(self, self._forward_log)
+        self._leases[session] = _Lease(key, 1)  # reserved before it's open
         try:
-            await self._connection.open(task)
+            await self._connection.open(session)
         except BaseException:
-            self._remove(task)
+            self._remove(session)
             raise
         finally:
-            self._wake_all()
-        self._leases.setdefault(task, _Lease(key)).calls = 0
-        return task
+            for _ in range(len(self._waiters)):
+                self._wake_next()
+        self._leases.setdefault(session, _Lease(key)).calls = 0
+        return session
 
-    def _release(self, task: SessionTask) -> None:
-        lease = self._leases.get(task)
+    def _release(self, session: Session) -> None:
+        lease = self._leases.get(session)
         if lease is not None:
             lease.calls -= 1
-            if not lease.calls and task in self._extra:
-                asyncio.get_running_loop().call_later(
-                    self._extra_session_seconds, self._end_if_unused, task, self._now()
-                )
+            if not lease.calls and session.owner is self:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._extra_session_seconds, self._end_if_unused, session, self._now())
         if lease is None or not lease.calls:
             self._wake_next()
 
-    def _end_if_unused(self, task: SessionTask, since: float) -> None:
+    def _end_if_unused(self, session: Session, since: float) -> None:
         """Close a session that hasn't been used since the given time."""
-        lease = self._leases.get(task)
-        if lease is not None and not lease.calls and task.used_at <= since:
-            self._remove(task)
-            task.end()
+        lease = self._leases.get(session)
+        if lease is not None and not lease.calls and session.used_at <= since:
+            self._remove(session)
+            session.end()
 
-    def _remove(self, task: SessionTask) -> None:
-        self._leases.pop(task, None)
+    def _remove(self, session: Session) -> None:
+        self._leases.pop(session, None)
         self._wake_next()
 
     async def _wait_for_turn(self) -> None:
@@ -136,10 +126,6 @@ class Leases:
                 turn.set_result(None)
                 return
 
-    def _wake_all(self) -> None:
-        for _ in range(len(self._waiters)):
-            self._wake_next()
-
     def _forward_log(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward log messages only: changes are already reported in the persistent session."""
         if method == "notifications/message":
@@ -147,16 +133,15 @@ class Leases:
 
     # Session owner
 
-    def on_open(self, task: SessionTask) -> None:
+    def on_open(self, session: Session) -> None:
         """Record a new session."""
-        self._connection.on_open(task)
+        self._connection.on_open(session)
 
-    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
+    def on_lost(self, session: Session, error: RefdeskError) -> None:
         """Remove the lease. The callers fail through their pending requests."""
-        self._remove(task)
+        self._remove(session)
 
-    def on_closed(self, task: SessionTask) -> None:
+    def on_closed(self, session: Session) -> None:
         """Make room for another session."""
-        self._extra.discard(task)
-        self._connection.on_closed(task)
+        self._connection.on_closed(session)
         self._wake_next()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-from refdesk.downstream.session import McpSession, ServerProfile
+from refdesk.downstream.session import ServerProfile, Session
 from refdesk.errors import DependencyError, ServerRefused
 from refdesk.resilience.dependency import Pause
 from refdesk.support.lru import BoundedDict
@@ -103,7 +103,7 @@ class SubscriptionState:
 
 
 async def restore_subscriptions(
-    session: McpSession, state: SubscriptionState, on_missed: Callable[[str, Mapping[str, Any]], None], pause: Pause
+    session: Session, state: SubscriptionState, on_missed: Callable[[str, Mapping[str, Any]], None], pause: Pause
 ) -> None:
     """Restore the state in a new session. Without a handshake this runs as long as the session.
 
@@ -116,14 +116,14 @@ async def restore_subscriptions(
         try:
             await session.request(method, params)
         except (ServerRefused, DependencyError) as error:
-            fields = {"server": session.peer.name, "method": method, "why": error.detail[:200]}
+            fields = {"server": session.name, "method": method, "why": error.detail[:200]}
             logger.info("downstream.not_upheld", extra={"fields": fields})
             if isinstance(error, DependencyError):
                 return
 
 
 async def _listen_until_refused(
-    session: McpSession, state: SubscriptionState, on_missed: Callable[[str, Mapping[str, Any]], None], pause: Pause
+    session: Session, state: SubscriptionState, on_missed: Callable[[str, Mapping[str, Any]], None], pause: Pause
 ) -> None:
     seconds = FIRST_PAUSE_SECONDS
     while True:
@@ -132,7 +132,7 @@ async def _listen_until_refused(
         try:
             ended = await _listen_once(session, state, listen_filter)
         except ServerRefused as error:
-            fields = {"server": session.peer.name, "why": error.detail[:200]}
+            fields = {"server": session.name, "why": error.detail[:200]}
             logger.info("downstream.not_listening", extra={"fields": fields})
             return
         if ended:
@@ -143,7 +143,7 @@ async def _listen_until_refused(
                 on_missed(f"notifications/{kind}/list_changed", {})
 
 
-async def _listen_once(session: McpSession, state: SubscriptionState, listen_filter: Mapping[str, Any]) -> bool:
+async def _listen_once(session: Session, state: SubscriptionState, listen_filter: Mapping[str, Any]) -> bool:
     """Listen until the server ends the request (True) or the state changes (False)."""
     change = asyncio.ensure_future(state.changed.wait())
     waits: set[asyncio.Future[Any]] = {change}
@@ -155,7 +155,7 @@ async def _listen_once(session: McpSession, state: SubscriptionState, listen_fil
             wait.result()
         return change not in done
     except DependencyError as error:
-        logger.debug("downstream.listening_ended", extra={"fields": {"server": session.peer.name, "why": error.detail}})
+        logger.debug("downstream.listening_ended", extra={"fields": {"server": session.name, "why": error.detail}})
         return True
     finally:
         for wait in waits:
