@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +16,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.base import Message, NotTaken
+from refdesk.downstream.transports.base import Message, NotTaken, Transport
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from tests.downstream.connecting import LOOPED, run_connection
 from tests.downstream.loopback import Clock, Loopback
@@ -422,6 +424,27 @@ async def test_a_restart_opens_another_session_and_ends_what_was_in_flight() -> 
         assert connection.status.state == "Running"
         assert (server.open_count, server.close_count) == (2, 1)
         assert watcher.states == ["Starting", "Running", "Starting", "Running"]
+
+
+async def test_a_restart_accepts_a_session_that_a_call_has_opened_meanwhile() -> None:
+    server = Loopback()
+    may_close = asyncio.Event()
+
+    @asynccontextmanager
+    async def open_slowly_closing(*given: Any) -> AsyncIterator[Transport]:
+        async with server.open(*given) as transport:
+            yield transport
+            await may_close.wait()
+
+    async with run_connection(open_transport=open_slowly_closing) as (connection, _):
+        await connection.request("x/y")
+        restarting = asyncio.create_task(connection.restart())
+        await wait_all_tasks_blocked()
+        await connection.request("x/y")
+        may_close.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await restarting
+        assert connection.status.state == "Running"
 
 
 async def test_what_is_no_longer_used_says_so_at_once() -> None:
