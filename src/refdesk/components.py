@@ -30,8 +30,7 @@ from refdesk.documents.conversions import Conversions
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_files_watcher import ServerFilesWatcher
 from refdesk.downstream.files.server_log import ServerLog
-from refdesk.downstream.files.servers_file import list_server_files, load_servers
-from refdesk.downstream.files.switching import OwnServers
+from refdesk.downstream.files.servers_file import OwnServers, list_server_files, load_servers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority

@@ -16,7 +16,8 @@ import pytest
 from anyio import to_thread
 
 from refdesk.cli import main
-from refdesk.downstream.files.servers_file import ServerLog, ServersFile
+from refdesk.downstream.files.server_log import ServerLog
+from refdesk.downstream.files.servers_file import ServersFile
 from refdesk.downstream.fleet.pins import Pins
 from tests.processes import started_server
 from tests.waiting import eventually

@@ -12,8 +12,7 @@ import pytest
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.envelopes import RESERVED_PREFIX
-from refdesk.downstream.list_limits import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES
-from refdesk.downstream.session import ServerProfile, Session
+from refdesk.downstream.session import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES, ServerProfile, Session
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.list_limits import MAX_LIST_ENTRIES
+from refdesk.downstream.session import MAX_LIST_ENTRIES
 from tests.conftest import Serve
 from tests.gateway.desks import Gateway, bad, failure_of, flooding, gateway, serving_in, starts_of, turning
 from tests.processes import children

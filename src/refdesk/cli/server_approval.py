@@ -10,14 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from refdesk.cli.terminal import confirm, detect_style, print_message
-from refdesk.downstream.fleet.approval import decide, difference, visible, waiting
-from refdesk.downstream.fleet.pins import HeldTool, Pins
+from refdesk.downstream.fleet.pins import HeldTool, Pins, escape_unprintable
 
 
 def approve(folder: Path, arguments: SimpleNamespace) -> int:
     """List the held tools; with a server's name, approve or reject them after confirmation."""
     pins = Pins(folder)
-    held = waiting(pins, arguments.name, arguments.tool)
+    held = pins.list_held(arguments.name, arguments.tool)
     # ASCII only: other characters of an unapproved tool may hide something.
     listing = json.dumps({"held": [asdict(one) for one in held]}, indent=2)
     if arguments.name is None:
@@ -38,10 +37,13 @@ def approve(folder: Path, arguments: SimpleNamespace) -> int:
             print(listing)
         print_message(f"nothing was changed; use --yes to {verb} these tools")
         return 1
-    if waiting(pins, arguments.name, arguments.tool) != held:
+    if pins.list_held(arguments.name, arguments.tool) != held:
         print_message("the held tools have changed in the meantime; try again")
         return 1
-    decided = decide(pins, arguments.name, arguments.tool, held, reject=arguments.reject)
+    if arguments.reject:
+        decided = pins.reject(arguments.name, arguments.tool)
+    else:
+        decided = pins.approve(arguments.name, arguments.tool, as_shown=held)
     tools = [one.tool for one in decided]
     done = {"approve": "approved", "reject": "rejected"}[verb]
     print(json.dumps({done: tools}, indent=2) if arguments.json else f"{len(tools)} {done}.")
@@ -52,6 +54,6 @@ def _print(held: Sequence[HeldTool]) -> None:
     style = detect_style(sys.stdout)
     for one in held:
         what = "is new" if one.before is None else "has changed"
-        print(style.bold(visible(f"{one.server}: {one.tool} {what}")))
-        for line in difference(one.before, one.after):
+        print(style.bold(escape_unprintable(f"{one.server}: {one.tool} {what}")))
+        for line in one.iter_diff():
             print(f"  {line}")

@@ -14,8 +14,8 @@ from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.terminal import print_json, print_message, print_result, print_table, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.variables import SERVER_VARIABLE, is_secret_name
-from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, read_last_lines
-from refdesk.downstream.files.switching import require_own, switch, switched_on, usable
+from refdesk.downstream.files.server_log import read_last_lines
+from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, require_own, switch, switched_on, usable
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
 

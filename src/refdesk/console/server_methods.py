@@ -16,7 +16,6 @@ from refdesk.console.error_wording import translate_argument_names
 from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams
 from refdesk.console.rights import CanReach, CanReachServer, Rights
 from refdesk.downstream.files.server_log import read_last_lines
-from refdesk.downstream.fleet.approval import decide, difference, waiting
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import HeldTool
@@ -107,10 +106,13 @@ class Servers:
 
     def _decide(self, params: ApproveParams) -> None:
         pins = self._fleet.pins
-        pending = waiting(pins, params.name, params.tool)
+        pending = pins.list_held(params.name, params.tool)
         if params.sha256 is not None and any(held.sha256 != params.sha256 for held in pending):
             raise InvalidArguments([Problem("sha256", "the tool has changed since it was shown; reload the page")])
-        decide(pins, params.name, params.tool, pending, reject=params.reject)
+        if params.reject:
+            pins.reject(params.name, params.tool)
+        else:
+            pins.approve(params.name, params.tool, as_shown=pending)
 
     def _list_visible(self, caller: Caller) -> dict[str, McpServerConfig]:
         """Return the settings of the servers visible to a caller, enabled or not."""
@@ -195,5 +197,5 @@ def _serialize_tool(offer: ExposedItem) -> dict[str, Any]:
 
 
 def _serialize_held(held: HeldTool) -> dict[str, Any]:
-    diff = "\n".join(difference(held.before, held.after))
+    diff = "\n".join(held.iter_diff())
     return {"tool": held.tool, "is_new": held.before is None, "diff": diff, "sha256": held.sha256}

@@ -30,7 +30,6 @@ from refdesk.downstream.envelopes import (
     strip_envelope,
 )
 from refdesk.downstream.jsonrpc import Callbacks, Peer
-from refdesk.downstream.list_limits import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES
 from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.support.tasks import TaskSet, wait_all
@@ -44,6 +43,11 @@ MAX_VERSION_CHARACTERS = 32
 
 PROBE_SECONDS = 5.0
 """Timeout for probing `server/discover`: some servers with a handshake ignore any request before `initialize`."""
+
+MAX_LIST_PAGES = 1000
+MAX_LIST_ENTRIES = 10_000
+MAX_LIST_BYTES = 16_777_216
+"""Limits for reading one list: more than any real server offers, and small enough to keep for all servers."""
 
 _KEY_FIELDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
 

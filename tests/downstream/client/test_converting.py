@@ -19,7 +19,7 @@ from refdesk.downstream.client.converting import (
     route_export,
 )
 from refdesk.downstream.client.mapping import map_error
-from refdesk.downstream.client.results import ToolResult
+from refdesk.downstream.client.mcp_client import ToolResult
 from refdesk.errors import (
     CannotConvert,
     CannotFetch,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from refdesk.downstream.client.known_tools import ToolCache
+from refdesk.downstream.client.mcp_client import ToolCache
 from refdesk.errors import ServerAway, ServerRefused
 
 pytestmark = pytest.mark.anyio

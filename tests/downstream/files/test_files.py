@@ -17,12 +17,10 @@ from hypothesis import strategies as st
 from refdesk.config import Config, McpServerConfig, load
 from refdesk.config.plain_files import read_plain_text
 from refdesk.downstream.files import jsonc
-from refdesk.downstream.files.client_files import find_project_folder, find_servers
+from refdesk.downstream.files.client_files import CLIENTS, find_project_folder, find_servers, list_client_files
 from refdesk.downstream.files.servers_file import (
-    CLIENTS,
     ServersFile,
     is_this_desk,
-    list_client_files,
     list_server_files,
     load_servers,
     read_servers,

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from refdesk.config.server_model import McpServerConfig, ToolRules
-from refdesk.downstream.fleet.exposure import ExposureRules, filter_list
-from refdesk.downstream.list_limits import MAX_DEFINITION_BYTES, MAX_EXPOSED_ENTRIES, MAX_NAME_CHARACTERS
+from refdesk.downstream.fleet.exposure import (
+    MAX_DEFINITION_BYTES,
+    MAX_EXPOSED_ENTRIES,
+    MAX_NAME_CHARACTERS,
+    ExposureRules,
+    filter_list,
+)
 from tests.downstream.scripted import server_settings, tool
 
 

@@ -15,7 +15,7 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.fleet.pins import Pins
-from refdesk.downstream.list_limits import MAX_LIST_ENTRIES
+from refdesk.downstream.session import MAX_LIST_ENTRIES
 from refdesk.downstream.transports.stdio import open_stdio
 from tests.downstream.connecting import bad_stdio, call
 from tests.downstream.contract import Belongings

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.list_refresh import (
+from refdesk.downstream.fleet.member import (
     COALESCE_SECONDS,
     FREE_CHANGES,
     MAX_PENALTY_SECONDS,

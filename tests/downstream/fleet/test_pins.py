@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.fleet.pins import MAX_SHOWN_BYTES, HeldTool, Pins, digest
-from refdesk.downstream.list_limits import MAX_PINS
+from refdesk.downstream.fleet.pins import MAX_PINS, MAX_SHOWN_BYTES, HeldTool, Pins, digest
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
 from refdesk.support.fs import read_stamp
 from tests.downstream.scripted import tool

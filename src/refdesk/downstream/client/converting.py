@@ -25,7 +25,7 @@ from refdesk.documents.conversion_limits import (
     get_time_limit,
 )
 from refdesk.documents.convert.formats import BY_SUFFIX
-from refdesk.downstream.client.results import ToolResult
+from refdesk.downstream.client.mcp_client import ToolResult
 from refdesk.errors import (
     ERROR_META,
     CannotConvert,

@@ -10,23 +10,24 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.client.handlers import HandlerCallbacks, Handlers, OnProgress
-from refdesk.downstream.client.known_tools import Definition, ToolCache
-from refdesk.downstream.client.results import ToolResult
-from refdesk.downstream.client.rounds import resolve_input_requests
 from refdesk.downstream.connection.connection import Connection, Status
 from refdesk.downstream.session import ServerProfile, SessionOptions
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import (
     DependencyError,
     ServerAway,
     ServerLacks,
     ServerRefused,
     ServerTalksNonsense,
+    ServerTooSlow,
     UnknownTool,
 )
 from refdesk.resilience.retries import compute_pause
@@ -39,6 +40,110 @@ logger = logging.getLogger(__name__)
 
 MAX_NOTIFICATIONS = 1000
 """Notifications outside of calls that are queued for the handlers. More are dropped."""
+
+MAX_ROUNDS = 10
+"""How often a server may request input before it has to return a result."""
+
+Definition = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a tool call. `raw` is the whole object."""
+
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, server: str, raw: Mapping[str, Any]) -> ToolResult:
+        """Validate a raw result: its content is a list of objects, and text items have text."""
+        content = raw.get("content", [])
+        if isinstance(content, list) and all(
+            isinstance(item, dict) and (item.get("type") != "text" or isinstance(item.get("text"), str))
+            for item in content
+        ):
+            return cls(raw)
+        raise ServerTalksNonsense(f"The server {server!r} returned a result with malformed content")
+
+    @property
+    def content(self) -> Sequence[Mapping[str, Any]]:
+        """Content items: text, images, audio, links, resources."""
+        items: Sequence[Mapping[str, Any]] = self.raw.get("content", ())
+        return items
+
+    @property
+    def structured(self) -> Any:
+        """The structured content, if any."""
+        return self.raw.get("structuredContent")
+
+    @property
+    def text(self) -> str:
+        """The text of all text items, separated by blank lines."""
+        return "\n\n".join(item["text"] for item in self.content if item.get("type") == "text")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool failed. The text says why."""
+        return self.raw.get("isError") is True
+
+
+class ToolCache:
+    """Tool definitions with a time to live. Concurrent refreshes are coalesced."""
+
+    def __init__(
+        self,
+        fetch: Callable[[], Awaitable[Sequence[Definition]]],
+        ttl_seconds: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._fetch = fetch
+        self._ttl = ttl_seconds
+        self._now = now
+        self._tools: Mapping[str, Definition] | None = None
+        self._expires_at = 0.0
+        self._generation = 0
+        self._lock = asyncio.Lock()
+
+    def invalidate(self) -> None:
+        """Expire the cache: the tools are fetched before they are used again."""
+        self._generation += 1
+        self._expires_at = 0.0
+
+    def clear(self) -> None:
+        """Clear the cache, so that no stale tools are returned even if the server is unavailable."""
+        self.invalidate()
+        self._tools = None
+
+    async def all(self) -> Mapping[str, Definition]:
+        """Return the tools by name. Stale ones are returned if the server is unavailable."""
+        if self._tools is not None and self._now() < self._expires_at:
+            return self._tools
+        async with self._lock:
+            if self._tools is not None and self._now() < self._expires_at:
+                return self._tools  # refreshed by another caller
+            return await self._refresh()
+
+    async def find(self, name: str) -> Definition | None:
+        """Return one tool. An unknown name causes one refresh, because the tool may be new."""
+        known = self._tools
+        tools = await self.all()
+        if name not in tools and tools is known:
+            self.invalidate()
+            tools = await self.all()
+        return tools.get(name)
+
+    async def _refresh(self) -> Mapping[str, Definition]:
+        generation = self._generation
+        try:
+            tools = {tool["name"]: tool for tool in await self._fetch()}
+        except DependencyError as error:
+            if self._tools is None:
+                raise
+            logger.warning("client.tools_are_old", extra={"fields": {"why": error.detail[:200]}})
+            return self._tools
+        self._tools = tools
+        if generation == self._generation:
+            self._expires_at = self._now() + self._ttl
+        return tools
 
 
 class Client:
@@ -63,16 +168,16 @@ class Client:
         self._on_status = on_status
         self._is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notifications: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue(MAX_NOTIFICATIONS)
-        self._voice = HandlerCallbacks(handlers) if handlers.has_call_handlers else None
+        self._callbacks = HandlerCallbacks(handlers) if handlers.has_call_handlers else None
         self._connection = Connection(
             name,
             settings,
             protocol_version=protocol_version,
             on_notification=self._on_notification,
             on_status=self._handle_status,
-            options=SessionOptions(handlers.capabilities, self._check, self._voice),
+            options=SessionOptions(handlers.capabilities, self._check, self._callbacks),
         )
-        self._tools = ToolCache(self._list_tools, tool_cache_seconds)
+        self._tools = ToolCache(partial(self._list, "tools/list", "tools", "tools"), tool_cache_seconds)
 
     # Connection
 
@@ -332,9 +437,6 @@ class Client:
             raise ServerAway(f"The server {self.name!r} has not been connected to yet")
         return profile
 
-    async def _list_tools(self) -> list[dict[str, Any]]:
-        return await self._list("tools/list", "tools", "tools")
-
     async def _list(self, method: str, member: str, capability: str) -> list[dict[str, Any]]:
         if not self.has_capability(capability):
             return []
@@ -347,11 +449,37 @@ class Client:
         seconds: float | None = None,
         progress: OnProgress | None = None,
     ) -> Mapping[str, Any]:
-        callbacks = self._voice if progress is None else HandlerCallbacks(self._handlers, progress)
+        """Send a request. While its result requires input, repeat it with the answers, within the timeout in total."""
+        callbacks = self._callbacks if progress is None else HandlerCallbacks(self._handlers, progress)
         result = await self._connection.request(method, params, callbacks=callbacks, seconds=seconds)
         if result.get("resultType") != "input_required":
             return result
         limit = self._connection.call_seconds if seconds is None else seconds
-        return await resolve_input_requests(
-            self._connection, method, params, result, callbacks or HandlerCallbacks(self._handlers), limit
-        )
+        callbacks = callbacks or HandlerCallbacks(self._handlers)
+        try:
+            async with asyncio.timeout(limit):
+                for _ in range(MAX_ROUNDS):
+                    again = {**params, **await self._answer_input_requests(result, callbacks)}
+                    result = await self._connection.request(method, again, callbacks=callbacks, seconds=limit)
+                    if result.get("resultType") != "input_required":
+                        return result
+        except TimeoutError:
+            message = f"The server {self.name!r} had no answer within {limit:g} s of its questions"
+            raise ServerTooSlow(message) from None
+        raise ServerTalksNonsense(f"The server {self.name!r} asked {MAX_ROUNDS} times without an answer")
+
+    async def _answer_input_requests(self, result: Message, callbacks: HandlerCallbacks) -> dict[str, Any]:
+        """Return the parameters to add to the repeated call."""
+        requests = result.get("inputRequests")
+        if not isinstance(requests, dict) or not all(
+            isinstance(each, dict)
+            and isinstance(each.get("method"), str)
+            and isinstance(each.get("params", {}), (dict, type(None)))
+            for each in requests.values()
+        ):
+            raise ServerTalksNonsense(f"The server {self.name!r} requires input but sent no valid requests")
+        answers = {
+            name: await callbacks.ask(name, each["method"], each.get("params") or {}) for name, each in requests.items()
+        }
+        state = {"requestState": result["requestState"]} if "requestState" in result else {}
+        return {"inputResponses": answers, **state}

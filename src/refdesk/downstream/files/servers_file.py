@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -15,27 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from refdesk.config import Config, McpServerConfig, load_servers_again
-from refdesk.config.server_entries import NAME, NAME_RULE, read_entries
+from refdesk.config.server_entries import NAME, NAME_RULE, get_server_key, read_entries
 from refdesk.config.wording import Fault
-from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, list_client_files
-from refdesk.downstream.files.server_log import ServerLog, read_last_lines
+from refdesk.downstream.files.client_files import NO_SERVERS, find_servers
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.support.fs import lock_file, replace_file
 from refdesk.validation import nearest_name
-
-__all__ = [
-    "CLIENTS",
-    "ClientFile",
-    "ServerDefinitions",
-    "ServerLog",
-    "ServersFile",
-    "is_this_desk",
-    "list_client_files",
-    "list_server_files",
-    "load_servers",
-    "read_last_lines",
-    "read_servers",
-]
 
 SECTION = "mcpServers"
 
@@ -146,7 +131,8 @@ class ServersFile:
 def load_servers(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
     """Load the servers of the configuration and of Refdesk's own file. Raises ConfigError if any is invalid."""
     file = ServersFile(config.servers_path)
-    configured = _load_configured(config, environ)
+    config_file = _find_config_file(config)
+    configured = config.mcpServers if config_file is None else load_servers_again(config_file, environ)
     stored = file.read(environ)
     if stored.problems:
         raise ConfigError(list(map(str, stored.problems)))
@@ -161,19 +147,13 @@ def load_servers(config: Config, environ: Mapping[str, str]) -> ServerDefinition
 
 def list_server_files(config: Config) -> tuple[Path, ...]:
     """Return the files that define servers."""
-    own = (config.servers_path,)
-    return (config.config_file, *own) if config.config_file is not None and _has_file_servers(config) else own
+    config_file = _find_config_file(config)
+    return (config.servers_path,) if config_file is None else (config_file, config.servers_path)
 
 
-def _load_configured(config: Config, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
-    if config.config_file is None or not _has_file_servers(config):
-        return config.mcpServers
-    return load_servers_again(config.config_file, environ)
-
-
-def _has_file_servers(config: Config) -> bool:
-    """Whether the configured servers come from the configuration file, or none are set; programs may pass their own."""
-    return config.sources.get(SECTION) != "command line"
+def _find_config_file(config: Config) -> Path | None:
+    """Return the configuration file, unless a program passes its own servers."""
+    return config.config_file if config.sources.get(SECTION) != "command line" else None
 
 
 def is_this_desk(server: McpServerConfig, config: Config) -> bool:
@@ -218,3 +198,54 @@ def _get_option(option: str, args: tuple[str, ...]) -> str | None:
 def _get_env_value(server: McpServerConfig, variable: str) -> str | None:
     value = server.env.get(variable)
     return value.get_secret_value() if value is not None else None
+
+
+def switch(file: ServersFile, config: Config, environ: Mapping[str, str], name: str, *, on: bool) -> None:
+    """Enable or disable a server. Raises InvalidArguments if it's not in the file or is invalid."""
+    entries = file.entries()
+    require_own(config, name, entries)
+    if on and isinstance(entries.get(name), dict):
+        # An invalid server would block all reloads of a running instance, and the next start.
+        switched_on(name, entries[name], environ)
+    file.enable(name, on=on)
+
+
+def require_own(config: Config, name: str, entries: Mapping[str, Any]) -> None:
+    """Raise if a server is defined in the configuration and not in Refdesk's own file."""
+    if name in config.mcpServers and name not in entries:
+        source = config.sources.get("mcpServers", "the configuration")
+        raise InvalidArguments([Problem("NAME", f"{name!r} is a server of {source}; change it there")])
+
+
+def usable(name: str, entry: Any, environ: Mapping[str, str]) -> McpServerConfig:
+    """Parse a server entry. Raises InvalidArguments with its problems."""
+    read = read_entries({name: entry}, environ, source="", folder=Path.cwd())
+    if read.faults:
+        raise InvalidArguments([Problem(get_server_key(fault, name) or "NAME", fault.text) for fault in read.faults])
+    return read.servers[name]
+
+
+def switched_on(name: str, entry: Mapping[str, Any], environ: Mapping[str, str]) -> McpServerConfig:
+    """Parse a server entry as if it were enabled: disabled entries need not be complete."""
+    return usable(name, {key: value for key, value in entry.items() if key not in ("enabled", "disabled")}, environ)
+
+
+class OwnServers:
+    """The servers of Refdesk's own file, for a running instance. Changes take effect on reload."""
+
+    def __init__(
+        self, config: Config, environ: Mapping[str, str], reload_servers: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """`reload_servers` reloads the files without waiting for the next poll."""
+        self._file = ServersFile(config.servers_path)
+        self._config = config
+        self._environ = environ
+        self.reload_servers = reload_servers
+
+    def own(self) -> frozenset[str]:
+        """Return the names of the servers that can be changed here. Blocks on disk access."""
+        return frozenset(self._file.entries()) - frozenset(self._config.mcpServers)
+
+    def switch(self, name: str, *, on: bool) -> None:
+        """Enable or disable a server in the file. Blocks on disk access."""
+        switch(self._file, self._config, self._environ, name, on=on)

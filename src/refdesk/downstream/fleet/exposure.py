@@ -17,12 +17,6 @@ from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.sanitize import TooDeep, clean_definition, visible
-from refdesk.downstream.list_limits import (
-    MAX_DEFINITION_BYTES,
-    MAX_EXPOSED_ENTRIES,
-    MAX_NAME_CHARACTERS,
-    MAX_URI_CHARACTERS,
-)
 from refdesk.downstream.transports.base import Message
 
 KEY_FIELDS: Mapping[ListName, str] = {
@@ -31,6 +25,17 @@ KEY_FIELDS: Mapping[ListName, str] = {
     "resources": "uri",
     "templates": "uriTemplate",
 }
+
+MAX_EXPOSED_ENTRIES: Mapping[ListName, int] = {"tools": 1000, "prompts": 1000, "resources": 10_000, "templates": 100}
+"""Entries per server: more than any legitimate server has. Templates have a low limit because every URI is matched
+against all of them."""
+
+MAX_DEFINITION_BYTES = 256 * 1024
+"""Size of one definition: more than a model could read, or a client should have to."""
+
+MAX_NAME_CHARACTERS = 256
+MAX_URI_CHARACTERS = 8000
+"""Length of tool and prompt names, and of URIs. They are displayed, logged and stored in many places."""
 
 MAX_REASONS = 20
 """Dropped entries that are named. The others are only counted."""

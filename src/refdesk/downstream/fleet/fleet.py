@@ -23,14 +23,14 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem, ExposureRules
 from refdesk.downstream.fleet.list_cache import ListCache
-from refdesk.downstream.fleet.list_refresh import COALESCE_SECONDS
-from refdesk.downstream.fleet.member import Member
+from refdesk.downstream.fleet.member import COALESCE_SECONDS, Member
 from refdesk.downstream.fleet.pins import HeldTool, Pins
-from refdesk.downstream.fleet.resource_lookup import Read, ResourceOwners
+from refdesk.downstream.fleet.resource_lookup import Read, scan_servers
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
 from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
+from refdesk.support.lru import BoundedDict
 
 __all__ = ["ExposedItem", "Fleet", "HeldTool", "open_fleet"]
 
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 PIN_POLL_SECONDS = 0.5
 """Interval for polling the pins file, which costs one system call."""
+
+MAX_RESOURCE_OWNERS = 1000
+"""Unlisted resources whose server is remembered. The oldest is evicted first."""
 
 REFRESH_SECONDS = 2.0
 """How long a list request waits for servers whose lists are never cached."""
@@ -111,7 +114,8 @@ class Fleet:
         self._notification_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
         self._announced = self._cached_catalogue
         self._telling: asyncio.TimerHandle | None = None
-        self._resource_owners = ResourceOwners()
+        self._resource_owners: BoundedDict[str, Connection] = BoundedDict(MAX_RESOURCE_OWNERS)
+        """Servers of unlisted resources, as found by `scan`."""
         self._level: LogLevel | None = None
         self._apply_lock = asyncio.Lock()
 
@@ -181,7 +185,10 @@ class Fleet:
         `is_open` selects the servers to ask. The first one that answers is remembered. Returns None if none does.
         """
         connections = [connection for connection in self.servers.values() if is_open(connection)]
-        return await self._resource_owners.scan(uri, connections, call)
+        found = await scan_servers(connections, call)
+        if found is not None:
+            self._resource_owners[uri] = found[0]
+        return found
 
     async def refresh_stale_lists(self, seconds: float = REFRESH_SECONDS) -> None:
         """Refresh expired lists: in the background, or right away for servers without a list cache.
@@ -260,8 +267,12 @@ class Fleet:
             # No await in between: a server is always either in use or disabled.
             self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
             self._set_members(members)
-            for member in gone:
-                self._stop(member)
+            for task in ending:
+                task.cancel()
+            for uri in [
+                uri for uri, owner in self._resource_owners.items() if self._servers.get(owner.name) is not owner
+            ]:
+                del self._resource_owners[uri]
             for member in new:
                 self._start(member, before.get(member.connection.name))
             self._announce_now()
@@ -337,12 +348,6 @@ class Fleet:
         task = asyncio.create_task(self._run_member(member, ending), name=f"downstream {member.connection.name}")
         self._tasks[member.connection] = task
         task.add_done_callback(lambda _: self._tasks.pop(member.connection))
-
-    def _stop(self, member: Member) -> None:
-        self._resource_owners.forget(member.connection)
-        task = self._tasks.get(member.connection)
-        if task is not None:
-            task.cancel()
 
     async def _run_member(self, member: Member, ending: asyncio.Task[None] | None) -> None:
         """Run a member once its predecessor has ended: a server may not support two connections."""

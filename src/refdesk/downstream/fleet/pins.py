@@ -7,6 +7,8 @@ rereads it when it changes, so that an approval takes effect in a running server
 
 from __future__ import annotations
 
+import difflib
+import json
 import logging
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +21,6 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refdesk.downstream.list_limits import MAX_PINS
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.support.fs import lock_file, replace_file
@@ -29,11 +30,18 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "pins.json"
 
+MAX_PINS = 1000
+"""Tools pinned per server. None is ever evicted, because that would be a way to change it: tools beyond the limit
+are held."""
+
 PINNED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 """Fields of a tool that a model reads, or that shape its arguments."""
 
 MAX_SHOWN_BYTES = 16 * 1024
 """Size up to which a definition is stored for display. Of longer ones only the hash is stored."""
+
+CONTEXT_LINES = 2
+"""Unchanged lines shown around a change."""
 
 Hold = Literal["changed", "new", "nothing"]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -50,6 +58,13 @@ class HeldTool:
     after: Mapping[str, Any]
     sha256: str
     """Hash of the current definition, to approve exactly what was shown."""
+
+    def iter_diff(self) -> Iterator[str]:
+        """Yield a line diff of the two definitions, with unprintable characters escaped."""
+        old, new = _format_lines(self.before) if self.before is not None else [], _format_lines(self.after)
+        for line in list(difflib.unified_diff(old, new, n=CONTEXT_LINES, lineterm=""))[2:]:
+            if not line.startswith("@@"):
+                yield line
 
 
 class _SeenDefinition(BaseModel):
@@ -112,13 +127,14 @@ class Pins:
             logger.error("downstream.pins_unwritten", extra={"fields": {"server": server, "why": error.detail}})
             return _update_pins(self._read().servers.get(server, _ServerPins()), seen_now, hold)
 
-    def list_held(self, server: str | None = None) -> list[HeldTool]:
-        """Return the tools that wait for approval, of one server or of all."""
+    def list_held(self, server: str | None = None, tool: str | None = None) -> list[HeldTool]:
+        """Return the tools that wait for approval: of one server or of all, one tool or all."""
         return [
-            _build_held(name, tool, known, seen)
+            _build_held(name, held, known, seen)
             for name, known in self._read().servers.items()
             if server in (None, name)
-            for tool, seen in known.held.items()
+            for held, seen in known.held.items()
+            if tool in (None, held)
         ]
 
     def approve(
@@ -192,13 +208,16 @@ class Pins:
 
 def digest(definition: Mapping[str, Any]) -> str:
     """Return the hash of a definition. Key order and Unicode normalization don't matter."""
-    fields = {name: definition[name] for name in PINNED_FIELDS if definition.get(name) is not None}
-    text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
+    text = orjson.dumps(_select_pinned(definition), option=orjson.OPT_SORT_KEYS).decode()
     return sha256(unicodedata.normalize("NFC", text).encode()).hexdigest()
 
 
+def _select_pinned(definition: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: definition[name] for name in PINNED_FIELDS if definition.get(name) is not None}
+
+
 def _limit_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {name: definition[name] for name in PINNED_FIELDS if definition.get(name) is not None}
+    shown = _select_pinned(definition)
     if len(orjson.dumps(shown)) <= MAX_SHOWN_BYTES:
         return shown
     return {"name": definition["name"], "description": "(too long to be shown)"}
@@ -235,3 +254,13 @@ def _describe_nothing_held(file: _PinsFile, server: str, tool: str | None) -> st
     nearest = nearest_name(tool or "", list(known.held))
     hint = f"did you mean {nearest!r}?" if nearest else f"these do: {', '.join(list(known.held)[:10])}"
     return f"no tool {tool!r} of {server!r} waits for approval; {hint}"
+
+
+def escape_unprintable(text: str) -> str:
+    """Escape unprintable characters, which may be meant for a model only."""
+    return "".join(one if one.isprintable() else f"\\u{{{ord(one):x}}}" for one in text)
+
+
+def _format_lines(definition: Mapping[str, Any]) -> list[str]:
+    text = json.dumps(definition, indent=2, sort_keys=True, ensure_ascii=False)
+    return [escape_unprintable(line) for line in text.splitlines()]

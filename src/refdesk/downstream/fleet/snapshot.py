@@ -12,7 +12,7 @@ from refdesk.downstream.fleet.exposure import ExposedItem, ExposureRules, ListEn
 from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assign_server_ids, clean_name
 from refdesk.downstream.fleet.pins import HeldTool
-from refdesk.downstream.fleet.templates import Template, parse_template
+from refdesk.downstream.fleet.resource_lookup import Template, parse_template
 
 _NAMED_LISTS: tuple[ListName, ...] = ("tools", "prompts")
 _URI_LISTS: tuple[ListName, ...] = ("resources", "templates")

@@ -19,9 +19,15 @@ from yarl import URL
 
 from refdesk.config import McpServerConfig
 from refdesk.config.types import mask_url
-from refdesk.downstream.transports.base import Message, NotLetIn, TransportListener
+from refdesk.downstream.transports.base import (
+    MAX_PARTS,
+    PART_COUNT_THRESHOLD,
+    Message,
+    NotLetIn,
+    TransportListener,
+    encode_message,
+)
 from refdesk.downstream.transports.events import SseEvent
-from refdesk.downstream.transports.messages import MAX_PARTS, PART_COUNT_THRESHOLD, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.version import __version__

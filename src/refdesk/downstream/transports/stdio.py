@@ -16,11 +16,13 @@ from typing import Any, cast
 import orjson
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.base import Message, NotTaken, TransportListener
-from refdesk.downstream.transports.messages import (
+from refdesk.downstream.transports.base import (
     MAX_BATCH,
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
+    Message,
+    NotTaken,
+    TransportListener,
     deliver_batch,
     encode_message,
 )

@@ -12,9 +12,8 @@ import aiohttp
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientWebSocketResponse, WSMessage, WSMsgType
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.base import Message, TransportListener
+from refdesk.downstream.transports.base import Message, TransportListener, deliver_text, encode_message
 from refdesk.downstream.transports.http import parse_url_and_headers
-from refdesk.downstream.transports.messages import deliver_text, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 
 SUBPROTOCOL = "mcp"
