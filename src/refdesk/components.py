@@ -201,7 +201,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
 async def register_servers(components: Components, stack: AsyncExitStack) -> Gateway:
     """Register the tools of downstream servers. Our own tools come first and keep their names."""
     settings, enter = components.config.downstream, stack.enter_async_context
-    components.fleet.refresh_reserved_names()
+    components.fleet.invalidate()
     search = await enter(_open_search(components)) if settings.tool_search else None
     schemes = RESOURCE_TOOLSETS
     return await enter(

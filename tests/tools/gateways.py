@@ -216,9 +216,9 @@ def _is_known(fleet: Fleet, server: str) -> bool:
     if greeting is not None and not greeting.has("prompts"):
         return True
     # Of two resources with one URI, one counts.
-    named = (fleet.tools, fleet.prompts)
+    named = (fleet.catalogue.tools, fleet.catalogue.prompts)
     is_there = all(any(offer.connection.name == server for offer in offers.values()) for offers in named)
-    return is_there and bool(fleet.resources) and bool(fleet.templates)
+    return is_there and bool(fleet.catalogue.resources) and bool(fleet.catalogue.templates)
 
 
 def text_of(result: Mapping[str, Any]) -> str:

@@ -157,7 +157,7 @@ async def test_a_server_that_dies_fails_its_call_at_once_and_is_there_for_the_ne
 async def test_a_connection_that_was_made_anew_is_used_although_the_list_is_the_same(own_desk: Desk) -> None:
     before = text_of(await own_desk.call("talk__pid"))
     await own_desk.fleet.apply({"talk": talkative(env={"ANOTHER": "1"})})
-    await eventually(lambda: "talk__pid" in own_desk.fleet.tools)
+    await eventually(lambda: "talk__pid" in own_desk.fleet.catalogue.tools)
     assert text_of(await own_desk.call("talk__pid")) != before
 
 

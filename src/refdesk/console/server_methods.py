@@ -161,13 +161,13 @@ class Servers:
         self, name: str, settings: McpServerConfig, caller: Caller, changeable: Collection[str]
     ) -> dict[str, Any]:
         connection = self._fleet.servers.get(name)
-        tools = self._filter_reachable(self._fleet.tools.values(), name, caller)
+        tools = self._filter_reachable(self._fleet.catalogue.tools.values(), name, caller)
         return {
             **self._serialize_state(name, settings, caller),
             "transport": settings.kind,
             "tools": [_serialize_tool(offer) for offer in tools],
-            "resources": len(self._filter_reachable(self._fleet.resources.values(), name, caller)),
-            "prompts": len(self._filter_reachable(self._fleet.prompts.values(), name, caller)),
+            "resources": len(self._filter_reachable(self._fleet.catalogue.resources.values(), name, caller)),
+            "prompts": len(self._filter_reachable(self._fleet.catalogue.prompts.values(), name, caller)),
             "held": [_serialize_held(held) for held in self._list_held(name, caller, settings)],
             "breaker": connection.dependency.describe() if connection else {"state": "closed", "failures": 0},
             "latency": self._history.latency([offer.exposed for offer in tools]),

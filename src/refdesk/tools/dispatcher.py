@@ -121,8 +121,8 @@ class Dispatcher:
     def _get_view(self, kind: str, call: Call, assemble: Callable[[Call], Iterable[Entry]]) -> list[Entry]:
         """Return a list for this kind of caller, cached until something changes."""
         downstream = self._registry.downstream
-        if downstream is not None and downstream.revision != self._revision:
-            self._revision = downstream.revision
+        if downstream is not None and downstream.fleet.revision != self._revision:
+            self._revision = downstream.fleet.revision
             self._views.clear()
         key = kind, self.resolve_toolsets(call), call.caller.servers, call.caller.tenant
         view = self._views.get(key)
@@ -136,7 +136,7 @@ class Dispatcher:
         """Return a page of a list, with the current lists of downstream servers."""
         downstream = self._registry.downstream
         if downstream is not None:
-            await downstream.refresh()
+            await downstream.fleet.refresh_stale_lists()
             if not downstream.has_complete_lists():
                 # Clients must not cache a list that is about to grow.
                 return {**build_page(call), "ttlMs": 0}

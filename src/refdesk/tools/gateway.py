@@ -163,7 +163,7 @@ class Gateway:
         """Return whether a caller can reach the server or any of its tools."""
         if not _has_toolset(caller):
             return False
-        tools = (item.original for item in self._fleet.tools.values() if item.connection is server)
+        tools = (item.original for item in self._fleet.catalogue.tools.values() if item.connection is server)
         return any(self.downstream.is_reachable(caller, server, name) for name in ("", *tools))
 
 
@@ -207,7 +207,7 @@ class ServerResources:
     def _list_open_servers(self, call: Call) -> list[str]:
         """Return the servers of which a caller may use anything."""
         names = {server.name: [""] for server in self._fleet.servers.values()}
-        for item in self._fleet.tools.values():
+        for item in self._fleet.catalogue.tools.values():
             names.get(item.connection.name, []).append(item.original)
         return [
             name

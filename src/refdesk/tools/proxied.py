@@ -295,7 +295,7 @@ class ProxiedTool(_ProxiedEntry):
         if not isinstance(arguments, dict):
             raise InvalidArguments([Problem("arguments", "must be an object")])
         downstream = self._downstream
-        if self.name not in downstream.fleet.tools:
+        if self.name not in downstream.tools:
             # Removed or held a moment ago.
             raise UnknownTool(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}
@@ -319,7 +319,7 @@ class ProxiedPrompt(_ProxiedEntry):
         """Return the server's messages."""
         if not isinstance(arguments, dict):
             raise InvalidArguments([Problem("arguments", "must be an object")])
-        if self.name not in self._downstream.fleet.prompts:
+        if self.name not in self._downstream.prompts:
             raise UnknownPrompt(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}
         return await self._downstream.forward(call, self.server, "prompts/get", params)
@@ -353,39 +353,34 @@ class Downstream:
         self.forward = Forwarder()
         self.results = LongResults()
         self._own_schemes = frozenset(own_schemes)
-        self._tool_items: Mapping[str, ExposedItem] = {}
-        self._prompt_items: Mapping[str, ExposedItem] = {}
+        self._revision = -1
         self._tools: dict[str, ProxiedTool] = {}
         self._prompts: dict[str, ProxiedPrompt] = {}
         self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
 
     @property
-    def revision(self) -> int:
-        """The revision of the fleet."""
-        return self.fleet.revision
-
-    @property
     def tools(self) -> Mapping[str, ProxiedTool]:
-        """The fleet's tools, wrapped once per catalogue, which is immutable."""
-        items = self.fleet.tools
-        if items is not self._tool_items:
-            self._tool_items = items
-            self._tools = {name: ProxiedTool(item, self) for name, item in items.items()}
+        """The fleet's tools, wrapped once per revision of its catalogue."""
+        if self._revision != self.fleet.revision:
+            self._wrap_items()
         return self._tools
 
     @property
     def prompts(self) -> Mapping[str, ProxiedPrompt]:
-        """The fleet's prompts, wrapped once per catalogue."""
-        items = self.fleet.prompts
-        if items is not self._prompt_items:
-            self._prompt_items = items
-            self._prompts = {name: ProxiedPrompt(item, self) for name, item in items.items()}
+        """The fleet's prompts, wrapped once per revision of its catalogue."""
+        if self._revision != self.fleet.revision:
+            self._wrap_items()
         return self._prompts
+
+    def _wrap_items(self) -> None:
+        self._revision, catalogue = self.fleet.revision, self.fleet.catalogue
+        self._tools = {name: ProxiedTool(item, self) for name, item in catalogue.tools.items()}
+        self._prompts = {name: ProxiedPrompt(item, self) for name, item in catalogue.prompts.items()}
 
     def find_tool(self, name: str) -> ProxiedTool | None:
         """Return a tool by its exposed name, or by `server:tool` or `server__tool` with the server's own name of it."""
         tool = self.tools.get(name)
-        item = self.fleet.find_tool(name) if tool is None else None
+        item = self.fleet.catalogue.find_tool(name) if tool is None else None
         return self.tools.get(item.exposed) if item is not None else tool
 
     def find_prompt(self, name: str) -> ProxiedPrompt | None:
@@ -395,11 +390,11 @@ class Downstream:
 
     def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the resources that a caller may read."""
-        return self._list_open(self.fleet.resources, caller)
+        return self._list_open(self.fleet.catalogue.resources, caller)
 
     def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the templates that a caller may use."""
-        return self._list_open(self.fleet.templates, caller)
+        return self._list_open(self.fleet.catalogue.templates, caller)
 
     async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
         """Return the result of the owning server, or of the first server that has the resource."""
@@ -420,7 +415,7 @@ class Downstream:
 
     async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
         """Return the completion of the server that has the template."""
-        item = self.fleet.templates.get(template)
+        item = self.fleet.catalogue.templates.get(template)
         item = None if item is None or self.is_own(template) else self._find_open(item, call.caller)
         return None if item is None else await self.complete(call, item.connection, dict(call.params))
 
@@ -436,16 +431,12 @@ class Downstream:
         server = self.fleet.find_resource_owner(uri) if not self.is_own(uri) else None
         return server.call_seconds + MARGIN_SECONDS if server is not None else None
 
-    async def refresh(self) -> None:
-        """Refresh lists that are due."""
-        await self.fleet.refresh_stale_lists()
-
     def has_complete_lists(self) -> bool:
         """Return whether all running servers have listed their tools, or had the time: some have none."""
         servers = self.fleet.servers.values()
         if not servers:
             return True
-        now, listed = time.monotonic(), {item.connection for item in self.fleet.tools.values()}
+        now, listed = time.monotonic(), {item.connection for item in self.fleet.catalogue.tools.values()}
         return all(self._has_listed(server, listed, now) for server in servers)
 
     def is_own(self, uri: str) -> bool:
@@ -469,5 +460,5 @@ class Downstream:
     def _find_open(self, item: ExposedItem, caller: Caller) -> ExposedItem | None:
         """Return the first item of a URI that the caller may use."""
         uri = item.original
-        items = self.fleet.duplicate_uris.get(uri, (item,))
+        items = self.fleet.catalogue.duplicates.get(uri, (item,))
         return next((candidate for candidate in items if self.is_reachable(caller, candidate.connection, uri)), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -30,6 +30,9 @@ from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema, list_arguments, list_result
 from refdesk.tools.lenient_arguments import validate_leniently
 from refdesk.validation import invalid_arguments, shorten
+
+if TYPE_CHECKING:
+    from refdesk.tools.proxied import Downstream
 
 A = TypeVar("A", bound=Arguments)
 
@@ -273,67 +276,12 @@ class Resources(Protocol):
         ...
 
 
-class DownstreamItems(Protocol):
-    """Tools, prompts and resources of downstream servers; calls and results are forwarded whole."""
-
-    @property
-    def revision(self) -> int:
-        """Increases whenever the lists may have changed."""
-        ...
-
-    @property
-    def tools(self) -> Mapping[str, ToolEntry]:
-        """The current tools by exposed name."""
-        ...
-
-    @property
-    def prompts(self) -> Mapping[str, PromptEntry]:
-        """The current prompts by exposed name."""
-        ...
-
-    def find_tool(self, name: str) -> ToolEntry | None:
-        """Return a tool by its exposed name, or by `server:tool` with the server's own name of it."""
-        ...
-
-    def find_prompt(self, name: str) -> PromptEntry | None:
-        """Return a prompt by its exposed name, or by the server's own name of it."""
-        ...
-
-    def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """Return the entries of `resources/list`."""
-        ...
-
-    def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """Return the entries of `resources/templates/list`."""
-        ...
-
-    async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
-        """Return the result of `resources/read`, or None if no server has the resource."""
-        ...
-
-    async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
-        """Return the result of `completion/complete`, or None if no server has the template."""
-        ...
-
-    def resource_seconds(self, uri: str) -> float | None:
-        """Return the timeout of a call for this URI, if it differs from the default."""
-        ...
-
-    async def refresh(self) -> None:
-        """Refresh lists that are due, which may take a moment."""
-        ...
-
-    def has_complete_lists(self) -> bool:
-        """Return whether all running servers have listed their tools."""
-        ...
-
-
 class Registry:
     """Own tools, prompts and resources, and a view of those of downstream servers. Own names take precedence."""
 
     def __init__(self) -> None:
         self.resources: list[Resources] = []
-        self.downstream: DownstreamItems | None = None
+        self.downstream: Downstream | None = None
         """Tools, prompts and resources of downstream servers, consulted after our own."""
         self.methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {}
         """Handlers of methods beyond MCP."""

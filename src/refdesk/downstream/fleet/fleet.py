@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import Any, Protocol, get_args
 
 from anyio import CancelScope
 
-from refdesk.calls import LogLevel
+from refdesk.calls import LOG_LEVELS, LogLevel
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposedItem, ExposureRules
+from refdesk.downstream.connection.connection import Connection, State
+from refdesk.downstream.fleet.exposure import ExposureRules
 from refdesk.downstream.fleet.list_cache import ListCache
 from refdesk.downstream.fleet.member import COALESCE_SECONDS, Member
 from refdesk.downstream.fleet.pins import HeldTool, Pins
@@ -31,8 +31,6 @@ from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
-
-__all__ = ["ExposedItem", "Fleet", "HeldTool", "open_fleet"]
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +53,6 @@ LIVE_SETTINGS = frozenset(
     }
 )  # fmt: skip
 """Settings that can change without a new connection."""
-
-
-LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
-"""From the least to the most severe."""
-
-STATES = ("Starting", "Running", "Error", "Stopped")
 
 
 class FleetMetrics(Protocol):
@@ -104,8 +96,9 @@ class Fleet:
         self._connect = connect
         self.disabled: dict[str, McpServerConfig] = {}
         """Configured servers that are disabled."""
+        self.servers: Mapping[str, Connection] = {}
+        """Connections of the enabled servers, in the order of the settings."""
         self._members: dict[str, Member] = {}
-        self._servers: dict[str, Connection] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         """One task per server, including servers that are being stopped."""
         self._cached_catalogue = FleetCatalogue()
@@ -122,29 +115,12 @@ class Fleet:
     # Catalogue
 
     @property
-    def servers(self) -> Mapping[str, Connection]:
-        """Connections of the enabled servers, in the order of the settings."""
-        return self._servers
-
-    @property
-    def tools(self) -> Mapping[str, ExposedItem]:
-        """Exposed tools by exposed name."""
-        return self._catalogue.tools
-
-    @property
-    def prompts(self) -> Mapping[str, ExposedItem]:
-        """Exposed prompts by exposed name."""
-        return self._catalogue.prompts
-
-    @property
-    def resources(self) -> Mapping[str, ExposedItem]:
-        """Exposed resources by URI."""
-        return self._catalogue.resources
-
-    @property
-    def templates(self) -> Mapping[str, ExposedItem]:
-        """Exposed resource templates by URI template."""
-        return self._catalogue.templates
+    def catalogue(self) -> FleetCatalogue:
+        """What the servers expose, rebuilt lazily: ten starting servers cause a few rebuilds, not forty."""
+        if self._is_stale:
+            self._is_stale = False
+            self._cached_catalogue = assemble(list(self._members.values()), self._settings, self._reserved)
+        return self._cached_catalogue
 
     @property
     def held_tools(self) -> Mapping[str, HeldTool]:
@@ -157,20 +133,11 @@ class Fleet:
         """Circuit breakers of the servers."""
         return [member.connection.dependency for member in self._members.values()]
 
-    def find_tool(self, name: str) -> ExposedItem | None:
-        """Return a tool by its exposed name, or by `server:tool` or `server__tool` with the server's own tool name."""
-        return self._catalogue.find_tool(name)
-
-    @property
-    def duplicate_uris(self) -> Mapping[str, Sequence[ExposedItem]]:
-        """Resources and templates that several servers have under one URI, in the order of the servers."""
-        return self._catalogue.duplicates
-
     def find_resource_owner(
         self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True
     ) -> Connection | None:
         """Return the first open server that has the resource: by its list, by a template, or by an earlier `scan`."""
-        owners = chain(self._catalogue.iter_owners(uri), filter(None, (self._resource_owners.get(uri),)))
+        owners = chain(self.catalogue.iter_owners(uri), filter(None, (self._resource_owners.get(uri),)))
         return next(filter(is_open, owners), None)
 
     async def scan(
@@ -197,7 +164,8 @@ class Fleet:
         """
         refreshes = []
         for member in self._members.values():
-            ttl = self._list_ttl(member.connection.settings)
+            own_ttl = member.connection.settings.cache_ttl_seconds
+            ttl = (self._settings.tool_cache_ttl_seconds if own_ttl is None else own_ttl) or 0.0
             for server_list in member.lists.values():
                 if not server_list.is_due(ttl):
                     continue
@@ -218,12 +186,8 @@ class Fleet:
         """
         if self._level is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(self._level):
             self._level = level
-            for connection in self._servers.values():
+            for connection in self.servers.values():
                 connection.set_level(level)
-
-    def refresh_reserved_names(self) -> None:
-        """Rebuild the catalogue because the reserved names changed."""
-        self._invalidate()
 
     def describe(self) -> dict[str, Any]:
         """Return the state of every server."""
@@ -241,7 +205,6 @@ class Fleet:
         self._notification_listeners.append(listener)
 
     def _on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """Handle a notification that belongs to no call."""
         member = self._members.get(connection.name)
         if member is None or member.connection is not connection or member.handle_notification(method):
             return
@@ -261,7 +224,13 @@ class Fleet:
             members = {name: self._reuse_or_create_member(name, settings) for name, settings in enabled.items()}
             new = [member for name, member in members.items() if before.get(name) is not member]
             await asyncio.gather(*(member.load_cached() for member in new))
-            await self._apply_live_settings(members, enabled)
+            for name, settings in enabled.items():
+                member, former = members[name], members[name].connection.settings
+                if former != settings:
+                    await member.apply_settings(settings, ExposureRules(settings, self._settings.presets))
+                if former.tenants != settings.tenants:
+                    # The lists are the same, but visible to other tenants.
+                    self._announced = FleetCatalogue()
             gone = [member for name, member in before.items() if members.get(name) is not member]
             ending = [self._tasks[member.connection] for member in gone if member.connection in self._tasks]
             # No await in between: a server is always either in use or disabled.
@@ -270,7 +239,7 @@ class Fleet:
             for task in ending:
                 task.cancel()
             for uri in [
-                uri for uri, owner in self._resource_owners.items() if self._servers.get(owner.name) is not owner
+                uri for uri, owner in self._resource_owners.items() if self.servers.get(owner.name) is not owner
             ]:
                 del self._resource_owners[uri]
             for member in new:
@@ -310,15 +279,17 @@ class Fleet:
 
     def _set_members(self, members: dict[str, Member]) -> None:
         self._members = members
-        self._servers = {name: member.connection for name, member in members.items()}
+        self.servers = {name: member.connection for name, member in members.items()}
         self._count_states()
-        self._invalidate()
+        self.invalidate()
 
     def _reuse_or_create_member(self, name: str, settings: McpServerConfig) -> Member:
         """Return the current member if its connection can be kept, or else a new one."""
         member = self._members.get(name)
-        if member is not None and _can_reuse(member.connection.settings, settings):
-            return member
+        if member is not None:
+            live = {name: getattr(settings, name) for name in LIVE_SETTINGS}
+            if member.connection.settings.model_copy(update=live) == settings:
+                return member
         connection = self._connect(
             name,
             settings,
@@ -329,25 +300,16 @@ class Fleet:
         if self._level is not None:
             connection.set_level(self._level)
         rules = ExposureRules(settings, self._settings.presets)
-        return Member(connection, rules, self.pins, self._list_cache, self._invalidate)
-
-    async def _apply_live_settings(self, members: Mapping[str, Member], servers: Mapping[str, McpServerConfig]) -> None:
-        for name, settings in servers.items():
-            member = members[name]
-            before = member.connection.settings
-            if before != settings:
-                await member.apply_settings(settings, ExposureRules(settings, self._settings.presets))
-            if before.tenants != settings.tenants:
-                # The lists are the same, but visible to other tenants.
-                self._announced = FleetCatalogue()
+        return Member(connection, rules, self.pins, self._list_cache, self.invalidate)
 
     def _start(self, member: Member, before: Member | None) -> None:
+        connection = member.connection
         if self._started is not None:
-            self._started(member.connection)
+            self._started(connection)
         ending = self._tasks.get(before.connection) if before is not None else None
-        task = asyncio.create_task(self._run_member(member, ending), name=f"downstream {member.connection.name}")
-        self._tasks[member.connection] = task
-        task.add_done_callback(lambda _: self._tasks.pop(member.connection))
+        task = asyncio.create_task(self._run_member(member, ending), name=f"downstream {connection.name}")
+        self._tasks[connection] = task
+        task.add_done_callback(lambda _: self._tasks.pop(connection))
 
     async def _run_member(self, member: Member, ending: asyncio.Task[None] | None) -> None:
         """Run a member once its predecessor has ended: a server may not support two connections."""
@@ -369,21 +331,10 @@ class Fleet:
     def _count_states(self) -> None:
         if self._counts is not None:
             states = Counter[str](member.connection.status.state for member in self._members.values())
-            self._counts.set_servers_by_state({**dict.fromkeys(STATES, 0), **states})
+            self._counts.set_servers_by_state({**dict.fromkeys(get_args(State), 0), **states})
 
-    # Catalogue updates
-
-    @property
-    def _catalogue(self) -> FleetCatalogue:
-        """The catalogue, rebuilt lazily: ten starting servers cause a few rebuilds, not forty."""
-        if self._is_stale:
-            self._is_stale = False
-            sources = [member.snapshot() for member in self._members.values()]
-            self._cached_catalogue = assemble(sources, self._settings, self._reserved)
-        return self._cached_catalogue
-
-    def _invalidate(self) -> None:
-        """Mark the catalogue as outdated, and announce changes shortly after."""
+    def invalidate(self) -> None:
+        """Mark the catalogue as outdated, as when the reserved names change, and announce changes shortly after."""
         self._is_stale = True
         self.revision += 1
         if self._counts is not None:
@@ -398,14 +349,10 @@ class Fleet:
         self._telling = later  # keep the timer for changes that follow
 
     def _announce(self) -> None:
-        before, self._announced, self._telling = self._announced, self._catalogue, None
+        before, self._announced, self._telling = self._announced, self.catalogue, None
         for name in self._announced.list_changes(before):
             for listener in self._listeners:
                 listener(name)
-
-    def _list_ttl(self, settings: McpServerConfig) -> float:
-        own = settings.cache_ttl_seconds
-        return (self._settings.tool_cache_ttl_seconds if own is None else own) or 0.0
 
 
 @asynccontextmanager
@@ -433,11 +380,6 @@ async def open_fleet(
         watching.cancel()
         await fleet.close()
         await asyncio.wait({watching})
-
-
-def _can_reuse(before: McpServerConfig, after: McpServerConfig) -> bool:
-    """Whether a connection made with one set of settings can be kept with another."""
-    return before.model_copy(update={name: getattr(after, name) for name in LIVE_SETTINGS}) == after
 
 
 async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from anyio import CancelScope
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, filter_list
+from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, ListEntry, filter_list
 from refdesk.downstream.fleet.list_cache import LIST_NAMES, ListCache, ListName, Lists
 from refdesk.downstream.fleet.pins import HeldTool, Pins
-from refdesk.downstream.fleet.snapshot import ServerSnapshot
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import METHOD_NOT_FOUND, DependencyError, RefdeskError, ServerRefused
 
@@ -260,18 +259,19 @@ class Member:
         if (self.held, self._pin_error) != before:
             self._on_change()
 
-    def snapshot(self) -> ServerSnapshot:
-        """Return the input for the catalogue."""
-        has_error = self.connection.status.state == "Error"
-        stale = frozenset(name for name, is_live in self._is_live.items() if has_error or not is_live)
-        entries = {name: filtered.entries for name, filtered in self._filtered.items()}
-        return ServerSnapshot(self.connection, self.rules, entries, self.held, stale)
+    def get_entries(self, name: ListName) -> Sequence[ListEntry]:
+        """Return the valid entries of a list."""
+        return self._filtered[name].entries
+
+    def is_stale(self, name: ListName) -> bool:
+        """Whether a list is only the last known one."""
+        return self.connection.status.state == "Error" or not self._is_live[name]
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the server and its lists."""
         description: dict[str, Any] = {**self.connection.describe()}
         description |= {name: len(filtered.entries) for name, filtered in self._filtered.items()}
-        description["stale"] = sorted(self.snapshot().stale)
+        description["stale"] = sorted(filter(self.is_stale, LIST_NAMES))
         details = {
             "partial": {
                 name: server_list.error for name, server_list in self.lists.items() if server_list.error is not None

@@ -8,26 +8,14 @@ from typing import Any
 
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposedItem, ExposureRules, ListEntry
+from refdesk.downstream.fleet.exposure import ExposedItem, ListEntry
 from refdesk.downstream.fleet.list_cache import ListName
+from refdesk.downstream.fleet.member import Member
 from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assign_server_ids, clean_name
-from refdesk.downstream.fleet.pins import HeldTool
 from refdesk.downstream.fleet.resource_lookup import Template, parse_template
 
 _NAMED_LISTS: tuple[ListName, ...] = ("tools", "prompts")
 _URI_LISTS: tuple[ListName, ...] = ("resources", "templates")
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSnapshot:
-    """A server's state as input for the catalogue."""
-
-    connection: Connection
-    rules: ExposureRules
-    entries: Mapping[ListName, Sequence[ListEntry]]
-    held: Mapping[str, HeldTool]
-    stale: frozenset[ListName]
-    """Lists that are only the last known ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +66,7 @@ class FleetCatalogue:
         return [name for name, is_changed in changed.items() if is_changed]
 
 
-def assemble(servers: Sequence[ServerSnapshot], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
+def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
     """Build the catalogue of these servers, in their order."""
     ids = assign_server_ids((server.connection.name for server in servers), settings.max_name_length)
     tools, prompts = (_expose_named(servers, name, ids, settings, reserved) for name in _NAMED_LISTS)
@@ -94,7 +82,7 @@ def assemble(servers: Sequence[ServerSnapshot], settings: DownstreamConfig, rese
 
 
 def _expose_named(
-    servers: Sequence[ServerSnapshot],
+    servers: Sequence[Member],
     list_name: ListName,
     ids: Mapping[str, str],
     settings: DownstreamConfig,
@@ -108,15 +96,13 @@ def _expose_named(
         if list_name == "tools" and claim.original in server.held:
             continue
         definition = entry.definition if claim.original == name else {**entry.definition, "name": name}
-        offers[name] = ExposedItem(server.connection, claim.original, definition, name, list_name in server.stale)
+        offers[name] = ExposedItem(server.connection, claim.original, definition, name, server.is_stale(list_name))
     return offers
 
 
-def _iter_claims(
-    server: ServerSnapshot, list_name: ListName, ids: Mapping[str, str]
-) -> Iterator[tuple[Claim, ListEntry]]:
+def _iter_claims(server: Member, list_name: ListName, ids: Mapping[str, str]) -> Iterator[tuple[Claim, ListEntry]]:
     server_name = server.connection.name
-    for entry in server.entries[list_name]:
+    for entry in server.get_entries(list_name):
         original = name = entry.original
         if list_name == "tools":
             held = server.held.get(original)
@@ -126,12 +112,12 @@ def _iter_claims(
         yield Claim(server_name, ids[server_name], original, clean_name(name)), entry
 
 
-def _expose_by_uri(servers: Sequence[ServerSnapshot], list_name: ListName) -> dict[str, list[ExposedItem]]:
+def _expose_by_uri(servers: Sequence[Member], list_name: ListName) -> dict[str, list[ExposedItem]]:
     found: dict[str, list[ExposedItem]] = {}
     for server in servers:
-        for entry in server.entries[list_name]:
+        for entry in server.get_entries(list_name):
             uri = entry.original
-            offer = ExposedItem(server.connection, uri, entry.definition, uri, list_name in server.stale)
+            offer = ExposedItem(server.connection, uri, entry.definition, uri, server.is_stale(list_name))
             found.setdefault(uri, []).append(offer)
     return found
 
