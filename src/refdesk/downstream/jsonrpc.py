@@ -9,13 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
 from refdesk.downstream.transports.base import Message, Transport
-from refdesk.errors import RefdeskError, ServerGone, ServerRefused, ServerTalksNonsense
+from refdesk.errors import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    RefdeskError,
+    ServerGone,
+    ServerRefused,
+    ServerTalksNonsense,
+)
 from refdesk.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
@@ -29,9 +36,6 @@ MAX_SERVER_REQUESTS = 16
 MAX_UNSENT = 1000
 """Messages queued without anyone awaiting them. A server that keeps sending requests but reads nothing gets no
 responses."""
-
-METHOD_NOT_FOUND = -32601
-INTERNAL_ERROR = -32603
 
 
 class Callbacks(Protocol):
@@ -137,11 +141,15 @@ class Peer:
             if pending.notifier is not None:
                 await pending.notifier
         except asyncio.CancelledError:
-            self._send_cancellation(id)
+            cancelled = {"requestId": id, "reason": "The caller no longer waits for it"}
+            self._send_in_background({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
             raise
         finally:
             del self._pending[id]
-            self._finish(pending)
+            if pending.notifier is not None:
+                pending.notifier.cancel()
+            if pending.server_requests:
+                self._transfer_server_requests(pending, pending.server_requests)
         return self._unwrap_result(answer)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
@@ -159,8 +167,7 @@ class Peer:
 
     def on_message(self, message: Message, related: str | None = None) -> None:
         """Dispatch a message of the server."""
-        id = message.get("id")
-        method = message.get("method")
+        id, method, params = message.get("id"), message.get("method"), message.get("params")
         if method is None:
             pending = self._pending.get(id) if isinstance(id, str) else None
             if pending is None or pending.answer.done():
@@ -171,9 +178,9 @@ class Peer:
         elif not isinstance(method, str):
             self.on_garbage("a message whose method is not text")
         elif id is None:
-            self._handle_notification(method, _as_object(message.get("params")), related)
+            self._handle_notification(method, params if isinstance(params, dict) else {}, related)
         elif isinstance(id, (str, int)):
-            self._handle_request(id, method, _as_object(message.get("params")), related)
+            self._handle_request(id, method, params if isinstance(params, dict) else {}, related)
         else:
             self.on_garbage("a request whose id is neither text nor number")
 
@@ -199,7 +206,10 @@ class Peer:
 
     def _handle_notification(self, method: str, params: Mapping[str, Any], related: str | None) -> None:
         if method == "notifications/cancelled":
-            self._cancel_server_request(params.get("requestId"))
+            id = params.get("requestId")
+            for each in (*self._pending.values(), *(() if self._fallback is None else (self._fallback,))):
+                if each.server_requests and isinstance(id, (str, int)) and id in each.server_requests:
+                    each.server_requests[id].cancel()
             return
         if method == "notifications/progress":
             token = params.get("progressToken")
@@ -209,17 +219,14 @@ class Peer:
         else:
             pending = None
         if pending is not None and pending.callbacks is not None:
-            self._queue_notification(pending, method, params)
+            # Queued for its caller, in order and without blocking others.
+            if pending.notifications is None:
+                pending.notifications = deque(maxlen=MAX_NOTIFICATIONS)
+            pending.notifications.append((method, params))
+            if pending.notifier is None or pending.notifier.done():
+                pending.notifier = self._tasks.spawn(self._deliver_notifications(pending))
         elif method != "notifications/progress":
             self._events.on_notification(method, params)
-
-    def _queue_notification(self, pending: PendingRequest, method: str, params: Mapping[str, Any]) -> None:
-        """Queue a notification for one caller, in order and without blocking others."""
-        if pending.notifications is None:
-            pending.notifications = deque(maxlen=MAX_NOTIFICATIONS)
-        pending.notifications.append((method, params))
-        if pending.notifier is None or pending.notifier.done():
-            pending.notifier = self._tasks.spawn(self._deliver_notifications(pending))
 
     async def _deliver_notifications(self, pending: PendingRequest) -> None:
         """Deliver queued notifications. One that can't be delivered must not fail its call."""
@@ -234,7 +241,7 @@ class Peer:
             self._respond(id, {"result": {}})
             return
         # Without a pending call the request isn't ambiguous: some servers ask for roots first.
-        if related is None and any(self._iter_with_callbacks()):
+        if related is None and any(pending.callbacks is not None for pending in self._pending.values()):
             self.has_ambiguous_requests = True
         pending = self._find_related(related)
         if pending is not None and related is None:
@@ -243,7 +250,11 @@ class Peer:
         if pending is None or pending.callbacks is None:
             pending = self._fallback
         if pending is None:
-            self._respond(id, _reply_without_client(method))
+            if method == "roots/list":
+                self._respond(id, {"result": {"roots": []}})
+            else:
+                error = {"code": METHOD_NOT_FOUND, "message": f"{method} can't be assigned to one client"}
+                self._respond(id, {"error": error})
             return
         if pending.server_requests is None:
             pending.server_requests = {}
@@ -284,29 +295,13 @@ class Peer:
         """
         if related is not None:
             return self._pending.get(related)
-        candidates = list(self._iter_with_callbacks())
-        if not candidates:
-            return None
-        keys = {pending.callbacks.key for pending in candidates if pending.callbacks is not None}
-        return candidates[-1] if len(keys) == 1 else None
-
-    def _iter_with_callbacks(self) -> Iterator[PendingRequest]:
-        return (pending for pending in self._pending.values() if pending.callbacks is not None)
-
-    def _cancel_server_request(self, id: object) -> None:
-        fallback = () if self._fallback is None else (self._fallback,)
-        for pending in (*self._pending.values(), *fallback):
-            if pending.server_requests and isinstance(id, (str, int)) and id in pending.server_requests:
-                pending.server_requests[id].cancel()
+        candidates = [(each, each.callbacks.key) for each in self._pending.values() if each.callbacks is not None]
+        return candidates[-1][0] if len({key for _, key in candidates}) == 1 else None
 
     def _respond(self, id: str | int, answer: Message) -> None:
         self._send_in_background({"jsonrpc": "2.0", "id": id, **answer})
 
     # Outgoing messages
-
-    def _send_cancellation(self, id: str) -> None:
-        params = {"requestId": id, "reason": "The caller no longer waits for it"}
-        self._send_in_background({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def _send_in_background(self, message: Message) -> None:
         """Send a message that nobody awaits, unless too many are queued."""
@@ -326,12 +321,6 @@ class Peer:
         finally:
             self._unsent -= 1
 
-    def _finish(self, pending: PendingRequest) -> None:
-        if pending.notifier is not None:
-            pending.notifier.cancel()
-        if pending.server_requests:
-            self._transfer_server_requests(pending, pending.server_requests)
-
     def _transfer_server_requests(
         self, pending: PendingRequest, server_requests: dict[str | int, asyncio.Task[None]]
     ) -> None:
@@ -346,7 +335,7 @@ class Peer:
         transferred = others[0].server_requests
         for id, task in server_requests.items():
             transferred[id] = task
-            task.add_done_callback(partial(_remove, transferred, id))
+            task.add_done_callback(partial(transferred.pop, id))  # the task is the default of `pop`
 
     def _require_transport(self) -> Transport:
         if self._error is not None:
@@ -365,19 +354,3 @@ class Peer:
             number = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
             raise ServerRefused(self.name, number, str(error.get("message") or "no reason given"), error.get("data"))
         raise ServerTalksNonsense(f"The server {self.name!r} returned a response without a result")
-
-
-def _remove(server_requests: dict[str | int, asyncio.Task[None]], id: str | int, _: asyncio.Task[None]) -> None:
-    server_requests.pop(id, None)
-
-
-def _as_object(params: object) -> Mapping[str, Any]:
-    return params if isinstance(params, dict) else {}
-
-
-def _reply_without_client(method: str) -> Message:
-    """Return the response to a server request that can't be assigned to a client."""
-    if method == "roots/list":
-        return {"result": {"roots": []}}
-    message = f"{method} can't be assigned to one client"
-    return {"error": {"code": METHOD_NOT_FOUND, "message": message}}

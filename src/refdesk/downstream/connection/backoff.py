@@ -43,8 +43,8 @@ class RestartPolicy:
 
     def record_attempt(self, now: float) -> None:
         """Record the start of an attempt."""
-        self._failed_attempts.record(now)
-        self._attempts.record(now)
+        self._failed_attempts.append(now)
+        self._attempts.append(now)
 
     def reset(self) -> None:
         """Reset the failures: the session answered something, so this is no crash loop."""
@@ -79,20 +79,13 @@ class RestartPolicy:
         return Delay(max(on_demand, GIVEN_UP_SECONDS * (1 + jitter) / 2), on_demand)
 
 
-class _SlidingWindow:
-    """Limit for the number of events within a time window."""
+class _SlidingWindow(deque[float]):
+    """Times of the last events, with a limit for their number within a time window."""
 
     def __init__(self, limit: int, seconds: float) -> None:
-        self._times: deque[float] = deque(maxlen=limit)
-        self._limit = limit
+        super().__init__(maxlen=limit)
         self._seconds = seconds
-
-    def record(self, now: float) -> None:
-        self._times.append(now)
-
-    def clear(self) -> None:
-        self._times.clear()
 
     def wait(self, now: float) -> float:
         """Return the seconds until another event is allowed."""
-        return max(0.0, self._times[0] + self._seconds - now) if len(self._times) == self._limit else 0.0
+        return max(0.0, self[0] + self._seconds - now) if len(self) == self.maxlen else 0.0

@@ -160,7 +160,8 @@ class Endpoint:
         """Return the error for an unsuccessful HTTP status."""
         status = response.status
         if status in (401, 403):
-            if not self._has_own_credential(response):
+            sent = response.request_info.headers.get(hdrs.AUTHORIZATION)
+            if sent != self.headers.get(hdrs.AUTHORIZATION):
                 # Only this caller was rejected: the server is available for all others.
                 said = f"The server {self.name!r} refused the credentials of this caller ({status})"
                 return ServerRefused(self.name, INVALID_REQUEST, said)
@@ -180,11 +181,6 @@ class Endpoint:
             return ServerAway(f"The server {self.name!r} is unavailable (HTTP {status})", retry_after=wait)
         hint = "; a server of the older kind needs the type 'sse'" if status in _OTHER_TRANSPORT else ""
         return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")
-
-    def _has_own_credential(self, response: aiohttp.ClientResponse) -> bool:
-        """Whether the request carried the configured credential rather than a caller's."""
-        sent = response.request_info.headers.get(hdrs.AUTHORIZATION)
-        return sent == self.headers.get(hdrs.AUTHORIZATION)
 
     async def read_jsonrpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
         """Return the JSON-RPC error in the body of an error response, if there is one."""
@@ -207,17 +203,25 @@ class Endpoint:
 
     def _map_exception(self, error: Exception) -> RefdeskError:
         """Map a connection error. Its own text may contain the URL and is left out."""
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return ServerAway(
-                f"The server {self.name!r} did not accept a connection within {self.connect_seconds:g} seconds"
-            )
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return ServerAway(f"The server {self.name!r} cannot be connected to: {_describe_connect_error(error)}")
-        if isinstance(error, aiohttp.ClientResponseError):
-            return self.build_protocol_error("sent an invalid HTTP response")
-        if isinstance(error, aiohttp.ClientPayloadError):
-            return ServerGone(f"The answer of the server {self.name!r} was cut off or is not valid HTTP")
-        return ServerGone(f"The connection to the server {self.name!r} ended before its answer")
+        match error:
+            case aiohttp.ConnectionTimeoutError():
+                limit = f"{self.connect_seconds:g} seconds"
+                return ServerAway(f"The server {self.name!r} did not accept a connection within {limit}")
+            case aiohttp.ClientResponseError():
+                return self.build_protocol_error("sent an invalid HTTP response")
+            case aiohttp.ClientPayloadError():
+                return ServerGone(f"The answer of the server {self.name!r} was cut off or is not valid HTTP")
+            case aiohttp.ClientConnectorCertificateError():
+                why = "its certificate is not trusted"
+            case aiohttp.ClientSSLError():
+                why = "the TLS handshake failed"
+            case aiohttp.ClientConnectorDNSError():
+                why = "its host name can't be resolved"
+            case aiohttp.ClientConnectorError():
+                why = "no server is listening at its address"
+            case _:
+                return ServerGone(f"The connection to the server {self.name!r} ended before its answer")
+        return ServerAway(f"The server {self.name!r} cannot be connected to: {why}")
 
 
 def parse_json(body: bytes) -> Any:
@@ -255,16 +259,6 @@ def get_media_type(response: aiohttp.ClientResponse) -> str:
     """Return the media type of a response, without parameters."""
     kind = response.headers.get(hdrs.CONTENT_TYPE, "")
     return kind if kind == JSON else kind.partition(";")[0].strip().lower()
-
-
-def _describe_connect_error(error: aiohttp.ClientConnectorError) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "its certificate is not trusted"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "the TLS handshake failed"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "its host name can't be resolved"
-    return "no server is listening at its address"
 
 
 def parse_url_and_headers(

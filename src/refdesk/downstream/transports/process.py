@@ -176,7 +176,11 @@ class ServerProcess:
             return
         self._signal(signal.SIGKILL)
         if self._guard is not None:
-            self._guard.dismiss()
+            # Kill it before closing its pipe, or it would kill the group.
+            guard, pipe = self._guard
+            guard.kill()
+            guard.wait()
+            pipe.close()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -197,21 +201,8 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Guard:
-    """A running guard process, and the pipe that it reads from."""
-
-    popen: subprocess.Popen[bytes]
-    pipe: FileIO
-
-    def dismiss(self) -> None:
-        # Kill it before closing its pipe, or it would kill the group.
-        self.popen.kill()
-        self.popen.wait()
-        self.pipe.close()
-
-
-def _start_guard(command: Sequence[str], group: int) -> _Guard | None:
+def _start_guard(command: Sequence[str], group: int) -> tuple[subprocess.Popen[bytes], FileIO] | None:
+    """Start the guard of a process group. Return it with the pipe that it reads from."""
     with ExitStack() as ours, ExitStack() as theirs:
         try:
             their_stdin, our_stdin = _open_pipe(reader=theirs, writer=ours)
@@ -229,7 +220,7 @@ def _start_guard(command: Sequence[str], group: int) -> _Guard | None:
             logger.warning("downstream.unguarded", extra={"fields": {"pid": group, "reason": error.strerror}})
             return None
         ours.pop_all()
-    return _Guard(popen, our_stdin)
+    return popen, our_stdin
 
 
 def _open_pipe(*, reader: ExitStack, writer: ExitStack) -> tuple[FileIO, FileIO]:

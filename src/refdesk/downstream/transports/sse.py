@@ -68,8 +68,12 @@ class SseTransport:
             raise self._build_closed_error()
         response = await self._endpoint.post(message, headers, self._post_url.result())
         try:
+            if response.status == 404:
+                # The session is unknown. Any other status concerns this message alone.
+                self._close_with(self._build_closed_error())
+                raise self._build_closed_error()
             if response.status >= 300:
-                self._handle_refusal(response)
+                raise self._endpoint.build_status_error(response)
         except BaseException:
             response.close()
             raise
@@ -89,7 +93,11 @@ class SseTransport:
         """Handle the events of the stream. Its end closes the connection."""
         error: RefdeskError = self._build_closed_error()
         try:
-            self._require_event_stream(response)
+            if response.status >= 300:
+                raise self._endpoint.build_status_error(response)
+            if get_media_type(response) != EVENTS:
+                what = "does not answer with a stream of events; is it of the type 'http'?"
+                raise self._endpoint.build_protocol_error(what)
             reader = SseParser(self._endpoint.max_bytes)
             while chunk := await self._endpoint.read_chunk(response):
                 for event in reader.feed(chunk):
@@ -102,14 +110,6 @@ class SseTransport:
             self._close_with(error)
         else:
             self._post_url.set_exception(ServerAway(error.detail, retry_after=error.retry_after))
-
-    def _require_event_stream(self, response: aiohttp.ClientResponse) -> None:
-        if response.status >= 300:
-            raise self._endpoint.build_status_error(response)
-        if get_media_type(response) != EVENTS:
-            raise self._endpoint.build_protocol_error(
-                "does not answer with a stream of events; is it of the type 'http'?"
-            )
 
     def _handle_event(self, event: SseEvent) -> None:
         if not event.is_whole:
@@ -130,13 +130,6 @@ class SseTransport:
         if place.user is not None or place.origin() != self._endpoint.url.origin():
             raise self._endpoint.build_protocol_error("names a URL for messages on another origin")
         return place
-
-    def _handle_refusal(self, response: aiohttp.ClientResponse) -> None:
-        """Raise the error of a rejected message. Only a 404, for an unknown session, closes the connection."""
-        if response.status == 404:
-            self._close_with(self._build_closed_error())
-            raise self._build_closed_error()
-        raise self._endpoint.build_status_error(response)
 
     def _close_with(self, error: RefdeskError) -> None:
         if self._is_open:

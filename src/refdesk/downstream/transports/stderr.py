@@ -109,7 +109,9 @@ class StderrReader(asyncio.Protocol):
             text = self._secrets.sub(MASK, text)
             if len(raw) >= MAX_LINE_BYTES:
                 text = text[: -self._longest]  # a secret cut in two would leave one half
-        return escape_hidden(_CREDENTIAL.sub(_mask_match, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
+        return escape_hidden(
+            _CREDENTIAL.sub(lambda found: found[found.lastindex or 0] + MASK, text[:MAX_LINE_CHARACTERS])
+        )[:MAX_LINE_CHARACTERS]
 
     def _append_partial(self, data: bytes) -> None:
         self._partial += data[: MAX_LINE_BYTES - len(self._partial)]
@@ -147,7 +149,3 @@ def _compile_secrets(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, in
     # Longest first: one secret may be a prefix of another.
     found = sorted({piece for piece in pieces if len(piece) >= MIN_SECRET_CHARACTERS}, key=len, reverse=True)
     return (re.compile("|".join(map(re.escape, found))), len(found[0])) if found else (None, 0)
-
-
-def _mask_match(found: re.Match[str]) -> str:
-    return next(group for group in found.groups() if group is not None) + MASK

@@ -83,7 +83,7 @@ class StdioTransport:
         exit_grace_seconds: float,
     ) -> None:
         self.name = name
-        self._last_words_seconds = exit_grace_seconds
+        self._exit_grace_seconds = exit_grace_seconds
         self._listener = listener
         self._error: RefdeskError | None = None
         self._exit_timer: asyncio.TimerHandle | None = None
@@ -160,7 +160,7 @@ class StdioTransport:
         if self._error is None and is_output_complete:
             self._close_after_exit()
         elif self._error is None and self._exit_timer is None:
-            self._exit_timer = self._loop.call_later(self._last_words_seconds, self._close_after_exit)
+            self._exit_timer = self._loop.call_later(self._exit_grace_seconds, self._close_after_exit)
 
     def _close_after_exit(self) -> None:
         self._close_with(ServerGone(_describe_exit(self.name, self._process.status, self.stderr_lines)))
@@ -248,12 +248,16 @@ class _Output(asyncio.Protocol):
         *lines, rest = data.split(b"\n")
         if lines:
             if self._partial:
-                self._finish_line(lines.pop(0))
+                self._partial += lines.pop(0)
+                whole, self._partial = self._partial, bytearray()
+                self._handle_line(whole)
             for line in lines:
                 if not self.is_muted:
                     self._handle_line(line)
-            if len(lines) > MAX_LINES_PER_TURN:
-                self._yield_to_loop()
+            transport = self._transport
+            if len(lines) > MAX_LINES_PER_TURN and transport is not None and not transport.is_closing():
+                transport.pause_reading()
+                asyncio.get_running_loop().call_soon(self._resume_reading)
         if rest:
             self._partial += rest
             if len(self._partial) > self._max_bytes:
@@ -268,11 +272,6 @@ class _Output(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
-
-    def _finish_line(self, end: bytes) -> None:
-        self._partial += end
-        line, self._partial = self._partial, bytearray()
-        self._handle_line(line)
 
     def _handle_line(self, line: bytes | bytearray) -> None:
         if len(line) > self._max_bytes:
@@ -302,12 +301,6 @@ class _Output(asyncio.Protocol):
         self._partial = bytearray()
         self.close()
         self._reject_oversized(f"a message of more than {self._max_bytes} bytes")
-
-    def _yield_to_loop(self) -> None:
-        transport = self._transport
-        if transport is not None and not transport.is_closing():
-            transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._resume_reading)
 
     def _resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -74,7 +74,7 @@ class StreamableHttpTransport:
 
     def __init__(self, endpoint: Endpoint, listener: TransportListener, delete_seconds: float) -> None:
         self._endpoint = endpoint
-        self._farewell_seconds = delete_seconds
+        self._delete_seconds = delete_seconds
         self._listener = listener
         self._has_session = False
         self._version = ""
@@ -117,38 +117,37 @@ class StreamableHttpTransport:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
         if self._has_session and not self._is_closed:
-            await self._delete_session()
+            try:
+                async with asyncio.timeout(self._delete_seconds):
+                    response = await self._endpoint.request("DELETE")
+                    response.close()
+            except (RefdeskError, TimeoutError) as error:
+                self._log("downstream.no_farewell", error)
         self._close_with()
 
     # Responses
 
     async def _handle_response(self, response: aiohttp.ClientResponse, request: Message) -> None:
-        id = request["id"]
-        if request["method"] == "initialize":
-            self._store_session_id(response)
-        kind = get_media_type(response)
-        if kind == JSON:
-            self._handle_json(await self._endpoint.read(response, self._endpoint.max_bytes), id)
-        elif kind == EVENTS:
-            await self._handle_stream(response, id)
-        else:
-            raise self._endpoint.build_protocol_error(f"answered a request with HTTP {response.status} and no JSON")
-
-    def _store_session_id(self, response: aiohttp.ClientResponse) -> None:
-        session = response.headers.get(SESSION_HEADER)
-        if session:
-            if not (session.isascii() and session.isprintable()):
-                raise self._endpoint.build_protocol_error("returned a session ID that is not valid in a header")
+        endpoint, id = self._endpoint, request["id"]
+        session_id = response.headers.get(SESSION_HEADER) if request["method"] == "initialize" else None
+        if session_id:
+            if not (session_id.isascii() and session_id.isprintable()):
+                raise endpoint.build_protocol_error("returned a session ID that is not valid in a header")
             self._has_session = True
-            self._endpoint.headers[SESSION_HEADER] = session
-
-    def _handle_json(self, body: bytes, id: str) -> None:
-        try:
-            content = parse_json(body)
-        except orjson.JSONDecodeError as error:
-            raise self._endpoint.build_protocol_error("sent an invalid JSON response") from error
-        if not deliver(self._listener, content, id):
-            raise self._endpoint.build_protocol_error("gave no answer to what was asked")
+            endpoint.headers[SESSION_HEADER] = session_id
+        kind = get_media_type(response)
+        if kind == EVENTS:
+            await self._handle_stream(response, id)
+        elif kind == JSON:
+            body = await endpoint.read(response, endpoint.max_bytes)
+            try:
+                content = parse_json(body)
+            except orjson.JSONDecodeError as error:
+                raise endpoint.build_protocol_error("sent an invalid JSON response") from error
+            if not deliver(self._listener, content, id):
+                raise endpoint.build_protocol_error("gave no answer to what was asked")
+        else:
+            raise endpoint.build_protocol_error(f"answered a request with HTTP {response.status} and no JSON")
 
     async def _handle_refusal(self, response: aiohttp.ClientResponse, message: Message) -> None:
         """Deliver an error response that answers the request, or raise it. A 404 ends the session."""
@@ -243,16 +242,6 @@ class StreamableHttpTransport:
             if is_answered:
                 return True
         return False
-
-    # Closing
-
-    async def _delete_session(self) -> None:
-        try:
-            async with asyncio.timeout(self._farewell_seconds):
-                response = await self._endpoint.request("DELETE")
-                response.close()
-        except (RefdeskError, TimeoutError) as error:
-            self._log("downstream.no_farewell", error)
 
     def _close_with(self) -> None:
         if not self._is_closed:
