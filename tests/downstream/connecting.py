@@ -12,7 +12,7 @@ from typing import Any
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from tests.waiting import PATIENCE_SECONDS
 
 BAD_STDIO = Path(__file__).parent / "servers" / "bad_stdio.py"

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.jsonrpc import Peer
+from refdesk.downstream.jsonrpc import Message, Peer, Transport
 from refdesk.downstream.transports import open_transport
-from refdesk.downstream.transports.base import Message, Transport
 from refdesk.errors import RefdeskError
 from tests.processes import children
 from tests.waiting import PATIENCE_SECONDS, eventually

@@ -10,7 +10,7 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.base import Message, TransportListener
+from refdesk.downstream.jsonrpc import Message, TransportListener
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
 
 Answer = Callable[[Message], Awaitable[Message | None]]

@@ -13,7 +13,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
-from refdesk.downstream.transports.base import Message, Transport, TransportListener
+from refdesk.downstream.jsonrpc import Message, Transport, TransportListener
 from refdesk.errors import ServerAway, ServerGone
 from tests.waiting import PATIENCE_SECONDS
 

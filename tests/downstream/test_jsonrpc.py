@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.jsonrpc import MAX_UNSENT, Peer
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import MAX_UNSENT, Message, Peer
 from refdesk.errors import RefdeskError
 from tests.waiting import PATIENCE_SECONDS
 

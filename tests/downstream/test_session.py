@@ -12,8 +12,8 @@ import pytest
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.envelopes import RESERVED_PREFIX
+from refdesk.downstream.jsonrpc import Message
 from refdesk.downstream.session import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES, ServerProfile, Session
-from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback
 from tests.waiting import PATIENCE_SECONDS

@@ -27,7 +27,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.call_target import Deadline, ResolveNames
 from refdesk.policy.permissions import Permissions, can_reach

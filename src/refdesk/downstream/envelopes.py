@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from refdesk.downstream.transports.base import VERSION_HEADER
+from refdesk.downstream.jsonrpc import VERSION_HEADER
 from refdesk.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

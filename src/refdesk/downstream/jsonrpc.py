@@ -1,7 +1,7 @@
-"""JSON-RPC peer: matches responses to requests and routes the server's notifications and requests.
+"""JSON-RPC: messages, the interface of transports, and the peer that matches responses to requests.
 
 Messages stay raw JSON objects; nothing is parsed into models just to be forwarded. Request ids are generated here, so a
-response can only reach the caller that sent the request.
+response can only reach the caller that sent the request. `tests/downstream/contract.py` runs on every transport.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
-from refdesk.downstream.transports.base import Message, Transport
+import orjson
+
 from refdesk.errors import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
+    InvalidCall,
     RefdeskError,
+    ServerAway,
     ServerGone,
     ServerRefused,
     ServerTalksNonsense,
@@ -26,6 +29,21 @@ from refdesk.errors import (
 from refdesk.support.tasks import TaskSet
 
 logger = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+"""A parsed JSON-RPC message: any JSON object."""
+
+VERSION_HEADER = "mcp-protocol-version"
+
+MAX_BATCH = 1000
+"""Messages in one batch. No protocol version with batches uses that many."""
+
+MAX_PARTS = 200_000
+"""Objects and lists in one message. More take over a tenth of a second to parse and block the event loop: a few
+megabytes of empty lists would take seconds and half a gigabyte."""
+
+PART_COUNT_THRESHOLD = 262_144
+"""Message size from which objects and lists are counted. Smaller messages can't contain enough to matter."""
 
 MAX_NOTIFICATIONS = 1000
 """Notifications queued for one request until its caller consumes them. The oldest are dropped beyond that."""
@@ -36,6 +54,47 @@ MAX_SERVER_REQUESTS = 16
 MAX_UNSENT = 1000
 """Messages queued without anyone awaiting them. A server that keeps sending requests but reads nothing gets no
 responses."""
+
+
+class NotTaken(ServerGone):
+    """The connection ended before the server started on the message. It can be sent again on a new connection."""
+
+
+class NotLetIn(ServerAway):
+    """The server no longer accepts the credentials. Nothing was started, and a new connection may be accepted."""
+
+
+class TransportListener(Protocol):
+    """Receiver of a transport's events. Its methods don't block."""
+
+    def on_message(self, message: Message, related: str | None = None) -> None:
+        """Handle a message. `related` is the id of the request whose response stream it came on, if it came on one."""
+        ...
+
+    def on_garbage(self, what: str) -> None:
+        """Handle data that isn't a message. Messages before and after it are unaffected."""
+        ...
+
+    def on_close(self, error: RefdeskError) -> None:
+        """Handle the end of the connection. Called once, also when this side closes it."""
+        ...
+
+
+class Transport(Protocol):
+    """An open connection to a server. The task that owns it opens and closes it as a context manager."""
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message. `headers` are for transports that have headers.
+
+        A transport with one response stream per request returns when that stream has ended and the response was
+        received. Errors of this message alone are raised; errors that end the connection are reported to the listener
+        too. Cancelling closes the stream.
+        """
+        ...
+
+    def set_protocol_version(self, version: str) -> None:
+        """Set the negotiated version. Called once, right after the handshake."""
+        ...
 
 
 class Callbacks(Protocol):
@@ -354,3 +413,27 @@ class Peer:
             number = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
             raise ServerRefused(self.name, number, str(error.get("message") or "no reason given"), error.get("data"))
         raise ServerTalksNonsense(f"The server {self.name!r} returned a response without a result")
+
+
+def encode_message(name: str, message: Message, option: int = 0) -> bytes:
+    """Encode a message for the named server as JSON, with options of orjson."""
+    try:
+        return orjson.dumps(message, _encode_mapping, option)
+    except orjson.JSONEncodeError as error:
+        raise InvalidCall(f"This cannot be sent to the server {name!r} as JSON: {error}") from error
+
+
+def _encode_mapping(value: Any) -> Any:
+    """Encode mappings other than dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not known to JSON")
+
+
+def deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
+    """Deliver the messages of a batch. Anything else in it is reported as garbage."""
+    for message in messages:
+        if isinstance(message, dict):
+            listener.on_message(message)
+        else:
+            listener.on_garbage("something in a batch that is no message")

@@ -29,8 +29,7 @@ from refdesk.downstream.envelopes import (
     find_mirrored_arguments,
     strip_envelope,
 )
-from refdesk.downstream.jsonrpc import Callbacks, Peer
-from refdesk.downstream.transports.base import Message, Transport, TransportListener
+from refdesk.downstream.jsonrpc import Callbacks, Message, Peer, Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.support.tasks import TaskSet, wait_all
 

@@ -16,7 +16,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.base import Message, NotTaken, Transport
+from refdesk.downstream.jsonrpc import Message, NotTaken, Transport
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from tests.downstream.connecting import LOOPED, run_connection
 from tests.downstream.loopback import Clock, Loopback

@@ -16,7 +16,7 @@ from refdesk.config.server_model import ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.downstream.fleet.pins import Pins
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import ConfigError, RefdeskError, ServerAway
 from tests.downstream.scripted import Scripted, Watch, fleet_of, server_settings, tool
 from tests.waiting import PATIENCE_SECONDS

@@ -12,7 +12,7 @@ import pytest
 from refdesk.downstream.fleet.list_cache import MAX_BYTES, ListCache, Lists, fingerprint
 from tests.downstream.scripted import server_settings, tool
 
-LISTS = Lists(tools=(tool("a"),), resources=({"uri": "x:1", "name": "one"},))
+LISTS: Lists = {"tools": (tool("a"),), "prompts": (), "resources": ({"uri": "x:1", "name": "one"},), "templates": ()}
 
 
 def only_file(folder: Path) -> Path:
@@ -78,7 +78,7 @@ def test_a_broken_file_counts_for_nothing(tmp_path: Path, content: bytes) -> Non
 
 
 def test_lists_that_are_too_long_are_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    long = Lists(tools=(tool("a", "x" * MAX_BYTES),))
+    long: Lists = {**LISTS, "tools": (tool("a", "x" * MAX_BYTES),)}
     ListCache(tmp_path).write("docs", server_settings(), long)
     assert "downstream.listing_unwritten" in caplog.text
     assert not list(tmp_path.rglob("*.json"))

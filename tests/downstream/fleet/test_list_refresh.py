@@ -32,7 +32,7 @@ async def test_a_list_that_changes_without_end_is_looked_at_later_each_time_unti
         delay: Any = kept._delay
         clock.now += delay
         kept._refresh_requested.clear()
-        kept._mark_asked()
+        kept._asked_at = clock.now
         return float(delay)
 
     assert [look() for _ in range(FREE_CHANGES + 1)] == [COALESCE_SECONDS] * (FREE_CHANGES + 1)

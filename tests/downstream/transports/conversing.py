@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from refdesk.config import McpServerConfig
-from refdesk.downstream.jsonrpc import Peer
+from refdesk.downstream.jsonrpc import Message, Peer, Transport, TransportListener
 from refdesk.downstream.session import Session
-from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.downstream.transports.streamable import StreamableHttpTransport
 from refdesk.errors import RefdeskError
 from tests.downstream.servers.bad_http import BadHttp

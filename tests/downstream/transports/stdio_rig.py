@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message, Peer
 from refdesk.downstream.transports.process import EndTimeouts
 from refdesk.downstream.transports.stdio import StdioTransport, open_stdio
 from refdesk.errors import RefdeskError

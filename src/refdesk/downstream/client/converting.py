@@ -97,12 +97,8 @@ def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
         return Route("convert_url", {"url": text}, URL_SECONDS)
     if scheme and scheme != "file":
         raise CannotFetch(f"Addresses that begin with {scheme[:20]}:// cannot be converted, only http:// and https://.")
-    return _route_file(Path(unquote(urlsplit(text).path)) if scheme else Path(text).expanduser(), size)
-
-
-def _route_file(path: Path, size: int | None) -> Route:
-    if size is None:
-        size = _get_size(path)
+    path = Path(unquote(urlsplit(text).path)) if scheme else Path(text).expanduser()
+    size = _get_size(path) if size is None else size
     tool = TOOLS.get(path.suffix.lower())
     if tool is None:
         kind = f"files that end with {path.suffix!r}" if path.suffix else "files without an extension"

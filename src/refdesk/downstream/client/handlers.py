@@ -72,29 +72,32 @@ class Handlers:
     async def _dispatch_request(self, method: str, params: Json) -> dict[str, Any]:
         match method:
             case "sampling/createMessage" if self.sampling is not None:
-                return _to_sampling_result(await _await_if_needed(self.sampling(params)))
+                sampled: Json | str = await _await_if_needed(self.sampling(params))
+                if isinstance(sampled, str):
+                    return {"role": "assistant", "content": {"type": "text", "text": sampled}, "model": "unknown"}
+                return dict(sampled)
             case "elicitation/create" if self.elicitation is not None:
                 elicited = await _await_if_needed(self.elicitation(params))
                 return {"action": "decline"} if elicited is None else dict(elicited)
             case "roots/list" if self.roots is not None:
                 given = await _await_if_needed(self.roots()) if callable(self.roots) else self.roots
                 return {"roots": [_to_root(root) for root in given]}
-        raise _build_unhandled_error(method)
+        error = ClientCannot(f"This client has no handler for {method[:100]}, which the server asks for")
+        error.code = METHOD_NOT_FOUND
+        raise error
 
     async def notify(self, method: str, params: Json, progress: OnProgress | None = None) -> None:
         """Call the handler for a notification. Its exceptions are only logged."""
         try:
             match method:
-                case "notifications/progress" if progress is not None or self.progress is not None:
-                    handler = progress or self.progress
-                    if handler is not None:
-                        await _await_if_needed(
-                            handler(params.get("progress", 0), params.get("total"), params.get("message"))
-                        )
+                case "notifications/progress":
+                    if handler := progress or self.progress:
+                        done, total, message = params.get("progress", 0), params.get("total"), params.get("message")
+                        await _await_if_needed(handler(done, total, message))
                 case "notifications/message" if self.log is not None:
                     level = str(params.get("level", "info"))
                     await _await_if_needed(self.log(level, params.get("data"), params.get("logger")))
-                case _ if self.change is not None and method != "notifications/progress":
+                case _ if self.change is not None:
                     await _await_if_needed(self.change(method, params))
         except Exception:
             logger.exception("client.handler_failed", extra={"fields": {"method": method}})
@@ -118,29 +121,14 @@ class HandlerCallbacks:
         return self.handlers
 
     async def tell(self, method: str, params: Json) -> None:
-        """Handle progress or a log message."""
         await self.handlers.notify(method, params, self.progress)
 
     async def ask(self, id: str, method: str, params: Json) -> Json:
-        """Handle sampling, elicitation or roots."""
         return await self.handlers.handle_request(method, params)
-
-
-def _build_unhandled_error(method: str) -> ClientCannot:
-    """Return the error for a request without a handler."""
-    error = ClientCannot(f"This client has no handler for {method[:100]}, which the server asks for")
-    error.code = METHOD_NOT_FOUND
-    return error
 
 
 async def _await_if_needed(value: Awaitable[T] | T) -> T:
     return await value if inspect.isawaitable(value) else value
-
-
-def _to_sampling_result(answer: Json | str) -> dict[str, Any]:
-    if isinstance(answer, str):
-        return {"role": "assistant", "content": {"type": "text", "text": answer}, "model": "unknown"}
-    return dict(answer)
 
 
 def _to_root(root: Root) -> dict[str, Any]:

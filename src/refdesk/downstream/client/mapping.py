@@ -104,27 +104,16 @@ def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
     Refdesk servers put the error type into `data.type`: their -32002 is a rejected credential, not a failed conversion.
     """
     if isinstance(error, Mapping):
-        error = _to_exception(error)
-    entry, original = _map_exception(error), _get_code(error)
-    message = error.detail if isinstance(error, errors.RefdeskError) else str(error) or type(error).__name__
+        code, text = error.get("code"), error.get("message")
+        number = code if isinstance(code, int) and not isinstance(code, bool) else errors.INTERNAL_ERROR
+        error = errors.ServerRefused("", number, str(text or "no reason given"), error.get("data"))
+    if not isinstance(error, errors.RefdeskError):
+        entry, message, original = _map_type(type(error)), str(error) or type(error).__name__, None
+    else:
+        kind = _get_reported_type(error.given) if isinstance(error, errors.ServerRefused) else type(error)
+        entry, message, original = (kind and _map_type(kind)) or ERRORS.get(error.code), error.detail, error.code
+    entry = entry or UNEXPECTED
     return AppError(entry.code, message, entry.user_message, entry.suggested_action, entry.retryable, original)
-
-
-def _to_exception(error: Mapping[str, Any]) -> errors.ServerRefused:
-    """Return the exception that this client would have raised."""
-    code, message = error.get("code"), error.get("message")
-    number = code if isinstance(code, int) and not isinstance(code, bool) else errors.INTERNAL_ERROR
-    return errors.ServerRefused("", number, str(message or "no reason given"), error.get("data"))
-
-
-def _map_exception(error: BaseException) -> ErrorMapping:
-    if isinstance(error, errors.ServerRefused):
-        kind = _get_reported_type(error.given)
-        return (kind and _map_type(kind)) or ERRORS.get(error.code, UNEXPECTED)
-    found = _map_type(type(error))
-    if found is None and isinstance(error, errors.RefdeskError):
-        found = ERRORS.get(error.code)
-    return found or UNEXPECTED
 
 
 def _map_type(kind: type[BaseException]) -> ErrorMapping | None:
@@ -140,7 +129,3 @@ def _get_reported_type(data: Any) -> type[BaseException] | None:
         return None
     kind = _ERROR_TYPES.get(str(data.get("type")))
     return kind if kind is not None and issubclass(kind, errors.RefdeskError) else None
-
-
-def _get_code(error: BaseException) -> int | None:
-    return error.code if isinstance(error, errors.RefdeskError) else None

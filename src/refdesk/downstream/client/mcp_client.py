@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.client.handlers import HandlerCallbacks, Handlers, OnProgress
 from refdesk.downstream.connection.connection import Connection, Status
+from refdesk.downstream.jsonrpc import Message
 from refdesk.downstream.session import ServerProfile, SessionOptions
-from refdesk.downstream.transports.base import Message
 from refdesk.errors import (
     DependencyError,
     ServerAway,
@@ -385,8 +385,13 @@ class Client:
     @asynccontextmanager
     async def run(self, log_level: str) -> AsyncIterator[Client]:
         """Connect, yield the client, and release everything at the end."""
+
+        async def dispatch_notifications() -> None:
+            while True:
+                await self._handlers.notify(*await self._notifications.get())
+
         connection = asyncio.create_task(self._connection.run(), name=f"client {self.name}")
-        dispatcher = asyncio.create_task(self._dispatch_notifications(), name=f"client {self.name} news")
+        dispatcher = asyncio.create_task(dispatch_notifications(), name=f"client {self.name} news")
         try:
             await self._wait_until_ready(connection, log_level)
             yield self
@@ -425,10 +430,6 @@ class Client:
                 await asyncio.sleep(compute_pause(attempt, None, 30.0, random.random()) or 0.0)
             else:
                 return
-
-    async def _dispatch_notifications(self) -> None:
-        while True:
-            await self._handlers.notify(*await self._notifications.get())
 
     @property
     def _profile(self) -> ServerProfile:

@@ -29,7 +29,7 @@ from refdesk.downstream.connection.subscriptions import (
     restore_subscriptions,
 )
 from refdesk.downstream.envelopes import Mirrored
-from refdesk.downstream.jsonrpc import Callbacks
+from refdesk.downstream.jsonrpc import Callbacks, Message, NotLetIn, NotTaken
 from refdesk.downstream.session import (
     DEFAULT_OPTIONS,
     DuplicateFailure,
@@ -42,7 +42,6 @@ from refdesk.downstream.session import (
     close_all,
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
-from refdesk.downstream.transports.base import Message, NotLetIn, NotTaken
 from refdesk.errors import (
     DependencyError,
     RefdeskError,

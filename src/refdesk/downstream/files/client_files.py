@@ -63,7 +63,9 @@ def find_servers(path: Path, cwd: Path) -> ClientServers | None:
     if not isinstance(document, dict):
         raise ConfigError([f"{path}: expected an object with mcpServers"])
     if duplicates := list(jsonc.find_duplicate_keys(_select_layout_keys(document))):
-        raise ConfigError([f"{path}: {_truncate(key)}: given twice" for key in duplicates[:10]])
+        raise ConfigError(
+            [f"{path}: {key if len(key) <= 100 else f'{key[:100]}…'}: given twice" for key in duplicates[:10]]
+        )
     here, elsewhere = _split_projects(document, cwd)
     for layout in LAYOUTS:
         section = _find_section(document, layout)
@@ -110,14 +112,9 @@ def _select_layout_keys(document: dict[str, Any]) -> Any:
 def _find_section(document: Any, layout: tuple[str, ...]) -> Any:
     for step in layout:
         document = document.get(step) if isinstance(document, dict) else None
-    if layout[-1] in ("servers", "mcp") and not _looks_like_servers(document):
-        return None
-    return document
-
-
-def _looks_like_servers(value: Any) -> bool:
-    """Whether a value looks like server entries, for sections with ambiguous names."""
-    return isinstance(value, dict) and all(isinstance(entry, dict) for entry in value.values())
+    # These names are ambiguous.
+    looks_like_servers = isinstance(document, dict) and all(isinstance(entry, dict) for entry in document.values())
+    return None if layout[-1] in ("servers", "mcp") and not looks_like_servers else document
 
 
 def _split_projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
@@ -133,10 +130,6 @@ def _split_projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any]
             else:
                 elsewhere[folder] = tuple(servers)
     return here, elsewhere
-
-
-def _truncate(key: str) -> str:
-    return key if len(key) <= 100 else f"{key[:100]}…"
 
 
 def list_client_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:

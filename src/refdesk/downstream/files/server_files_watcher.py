@@ -75,42 +75,27 @@ class ServerFilesWatcher:
         while True:
             seen = await self._read_stamps()
             if seen != before:
-                before = await _wait_until_stable(seen, self._read_stamps, sleep)
+                for _ in range(MAX_SETTLE_CHECKS):
+                    await sleep(SETTLE_SECONDS)
+                    before, seen = seen, await self._read_stamps()
+                    if seen == before:
+                        break
+                before = seen
                 await self._try_reload()
             await sleep(POLL_SECONDS)
 
     async def _read_stamps(self) -> FileStamps:
-        return await anyio.to_thread.run_sync(_get_stamps, self._paths, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(lambda: tuple(map(read_stamp, self._paths)), abandon_on_cancel=True)
 
     async def _try_reload(self) -> None:
         try:
             await self.reload_servers()
         except ConfigError as error:
-            self._log_config_error(error)
+            first, *more = error.problems
+            problem = f"{first} (and {len(more)} more)" if more else first
+            if problem != self._last_problem:
+                self._last_problem = problem
+                fields = {"problem": problem, "effect": "the servers are unchanged"}
+                logger.error("downstream.config_broken", extra={"fields": fields})
         except RefdeskError as error:
             logger.error("downstream.config_not_applied", extra={"fields": {"problem": error.detail}})
-
-    def _log_config_error(self, error: ConfigError) -> None:
-        """Log one line for the whole error, and only if it differs from the last one."""
-        first, *more = error.problems
-        problem = f"{first} (and {len(more)} more)" if more else first
-        if problem != self._last_problem:
-            self._last_problem = problem
-            fields = {"problem": problem, "effect": "the servers are unchanged"}
-            logger.error("downstream.config_broken", extra={"fields": fields})
-
-
-async def _wait_until_stable(
-    seen: FileStamps, look: Callable[[], Awaitable[FileStamps]], sleep: Callable[[float], Awaitable[None]]
-) -> FileStamps:
-    """Poll until two consecutive stamps are equal, and return the last."""
-    for _ in range(MAX_SETTLE_CHECKS):
-        await sleep(SETTLE_SECONDS)
-        before, seen = seen, await look()
-        if seen == before:
-            break
-    return seen
-
-
-def _get_stamps(paths: Sequence[Path]) -> FileStamps:
-    return tuple(map(read_stamp, paths))

@@ -17,7 +17,7 @@ from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.sanitize import TooDeep, clean_definition, visible
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 
 KEY_FIELDS: Mapping[ListName, str] = {
     "tools": "name",

@@ -27,7 +27,7 @@ from refdesk.downstream.fleet.member import COALESCE_SECONDS, Member
 from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.fleet.resource_lookup import Read, scan_servers
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict

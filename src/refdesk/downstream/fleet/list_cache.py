@@ -7,18 +7,16 @@ the server itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.config.types import mask_url
 from refdesk.downstream.fleet.names import append_hash, clean_name
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.support.fs import replace_file
 
 logger = logging.getLogger(__name__)
@@ -37,18 +35,8 @@ ListName = Literal["tools", "prompts", "resources", "templates"]
 LIST_NAMES: tuple[ListName, ...] = ("tools", "prompts", "resources", "templates")
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """The lists of a server, unmodified."""
-
-    tools: tuple[Message, ...] = ()
-    prompts: tuple[Message, ...] = ()
-    resources: tuple[Message, ...] = ()
-    templates: tuple[Message, ...] = ()
-
-    def __getitem__(self, name: ListName) -> tuple[Message, ...]:
-        entries: tuple[Message, ...] = getattr(self, name)
-        return entries
+Lists = dict[ListName, tuple[Message, ...]]
+"""The lists of a server, unmodified."""
 
 
 class ListCache:
@@ -75,7 +63,7 @@ class ListCache:
         """Store the lists of a server. A failure is only logged."""
         content = {"format": FORMAT, "server": server, "fingerprint": fingerprint(settings)}
         try:
-            encoded = orjson.dumps({**content, **{name: lists[name] for name in LIST_NAMES}})
+            encoded = orjson.dumps({**content, **lists})
             if len(encoded) > MAX_BYTES:
                 raise ValueError("it would be too large")
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,11 +102,10 @@ def _parse_lists(content: object, server: str, expected: str) -> Lists | None:
         raise ValueError("it is not a cached list")
     if content.get("server") != server or content.get("fingerprint") != expected:
         return None
-    return Lists(**{name: _read_entries(content, name) for name in LIST_NAMES})
-
-
-def _read_entries(content: Mapping[str, Any], name: str) -> tuple[Message, ...]:
-    entries = content.get(name)
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"its {name} are no list of objects")
-    return tuple(entries)
+    lists: Lists = {}
+    for name in LIST_NAMES:
+        entries = content.get(name)
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ValueError(f"its {name} are no list of objects")
+        lists[name] = tuple(entries)
+    return lists

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from anyio import CancelScope
 
@@ -15,7 +15,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, ListEntry, filter_list
 from refdesk.downstream.fleet.list_cache import LIST_NAMES, ListCache, ListName, Lists
 from refdesk.downstream.fleet.pins import HeldTool, Pins
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import METHOD_NOT_FOUND, DependencyError, RefdeskError, ServerRefused
 
 logger = logging.getLogger(__name__)
@@ -38,17 +38,18 @@ MAX_ERROR_CHARACTERS = 500
 """Characters kept of an error, which may quote the server."""
 
 
-class _ListMethod(NamedTuple):
-    method: str
-    member: str
-    capability: str
+_LIST_METHODS: Mapping[ListName, tuple[str, str, str]] = {
+    "tools": ("tools/list", "tools", "tools"),
+    "prompts": ("prompts/list", "prompts", "prompts"),
+    "resources": ("resources/list", "resources", "resources"),
+    "templates": ("resources/templates/list", "resourceTemplates", "resources"),
+}
+"""Method, member of the result and capability of each list."""
 
-
-_LIST_METHODS: dict[ListName, _ListMethod] = {
-    "tools": _ListMethod("tools/list", "tools", "tools"),
-    "prompts": _ListMethod("prompts/list", "prompts", "prompts"),
-    "resources": _ListMethod("resources/list", "resources", "resources"),
-    "templates": _ListMethod("resources/templates/list", "resourceTemplates", "resources"),
+_LIST_NOTIFICATIONS: Mapping[str, tuple[ListName, ...]] = {
+    "notifications/tools/list_changed": ("tools",),
+    "notifications/prompts/list_changed": ("prompts",),
+    "notifications/resources/list_changed": ("resources", "templates"),
 }
 
 
@@ -132,50 +133,27 @@ class ServerList:
                     return
 
     async def _fetch(self) -> None:
-        profile = self._connection.server_profile
+        connection, profile, before = self._connection, self._connection.server_profile, self.entries
         if profile is None and self.name != "tools":
             # With ephemeral sessions the capabilities are unknown before the first one.
             return
-        list_method = _LIST_METHODS[self.name]
-        if profile is not None and not profile.has(list_method.capability):
-            await self._record_entries(())
-            return
+        method, member, capability = _LIST_METHODS[self.name]
         try:
-            entries = await self._connection.list_all(list_method.method, list_method.member)
+            is_supported = profile is None or profile.has(capability)
+            self.entries = tuple(await connection.list_all(method, member)) if is_supported else ()
+            self.error, self.is_live, self._failures = None, True, 0
         except RefdeskError as error:
-            await self._record_failure(error)
-        else:
-            await self._record_entries(tuple(entries))
-
-    async def _record_entries(self, entries: tuple[Message, ...]) -> None:
-        is_new = entries != self.entries
-        self.entries, self.error, self.is_live, self._failures = entries, None, True, 0
-        self._mark_asked()
-        await self._on_result(self, is_new)
-
-    async def _record_failure(self, error: RefdeskError) -> None:
-        if isinstance(error, ServerRefused) and error.code == METHOD_NOT_FOUND:
-            # Many servers with resources have no templates, and this is the only sign.
-            await self._record_entries(())
-            return
-        self.error, self.is_live = error.detail[:MAX_ERROR_CHARACTERS], False
-        # A server that rejects the request will do so again: no retries before the list expires.
-        self._failures = min(self._failures + 1, 30) if isinstance(error, DependencyError) else 0
-        self._mark_asked()
-        fields = {"server": self._connection.name, "list": self.name, "why": error.detail[:200]}
-        logger.warning("downstream.list_failed", extra={"fields": fields})
-        await self._on_result(self, False)
-
-    def _mark_asked(self) -> None:
-        self.was_asked = True
-        self._asked_at = self._now()
-
-
-_LIST_NOTIFICATIONS: Mapping[str, tuple[ListName, ...]] = {
-    "notifications/tools/list_changed": ("tools",),
-    "notifications/prompts/list_changed": ("prompts",),
-    "notifications/resources/list_changed": ("resources", "templates"),
-}
+            if isinstance(error, ServerRefused) and error.code == METHOD_NOT_FOUND:
+                # Many servers with resources have no templates, and this is the only sign.
+                self.entries, self.error, self.is_live, self._failures = (), None, True, 0
+            else:
+                self.error, self.is_live = error.detail[:MAX_ERROR_CHARACTERS], False
+                # A server that rejects the request will do so again: no retries before the list expires.
+                self._failures = min(self._failures + 1, 30) if isinstance(error, DependencyError) else 0
+                fields = {"server": connection.name, "list": self.name, "why": error.detail[:200]}
+                logger.warning("downstream.list_failed", extra={"fields": fields})
+        self.was_asked, self._asked_at = True, self._now()
+        await self._on_result(self, self.entries != before)
 
 
 class Member:
@@ -197,7 +175,7 @@ class Member:
         self.held: Mapping[str, HeldTool] = {}
         self._filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LIST_NAMES}
         self._is_live: dict[ListName, bool] = dict.fromkeys(LIST_NAMES, False)
-        self._saved = Lists()
+        self._saved: Lists = dict.fromkeys(LIST_NAMES, ())
         self._pin_error: str | None = None
         self._pins = pins
         self._list_cache = list_cache
@@ -208,7 +186,7 @@ class Member:
     async def load_cached(self) -> None:
         """Load the last known lists from disk."""
         known = await asyncio.to_thread(self._list_cache.read, self.connection.name, self.connection.settings)
-        self._saved = known or Lists()
+        self._saved = known or self._saved
         for name, server_list in self.lists.items():
             server_list.entries = self._saved[name]
             await self._review_list(server_list)
@@ -324,7 +302,7 @@ class Member:
     async def _save(self) -> None:
         """Write the lists to disk if they changed."""
         async with self._lock:
-            lists = Lists(**{name: server_list.entries for name, server_list in self.lists.items()})
+            lists: Lists = {name: server_list.entries for name, server_list in self.lists.items()}
             if lists != self._saved:
                 connection = self.connection
                 await asyncio.to_thread(self._list_cache.write, connection.name, connection.settings, lists)

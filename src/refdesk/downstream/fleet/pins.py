@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.support.fs import lock_file, replace_file
 from refdesk.validation import nearest_name

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.base import Message
+from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
 
 logger = logging.getLogger(__name__)

@@ -89,7 +89,17 @@ def _expose_named(
     reserved: IsReserved,
 ) -> dict[str, ExposedItem]:
     """Return tools or prompts by exposed name. Held tools keep their names, so that other names don't change."""
-    claims = [(claim, server, entry) for server in servers for claim, entry in _iter_claims(server, list_name, ids)]
+    claims: list[tuple[Claim, Member, ListEntry]] = []
+    for server in servers:
+        server_name = server.connection.name
+        for entry in server.get_entries(list_name):
+            original = name = entry.original
+            if list_name == "tools":
+                held = server.held.get(original)
+                if not server.rules.allows(original) or (held is not None and held.before is None):
+                    continue
+                name = server.rules.name_of(original)
+            claims.append((Claim(server_name, ids[server_name], original, clean_name(name)), server, entry))
     names = assign_names([claim for claim, _, _ in claims], settings, reserved)
     offers: dict[str, ExposedItem] = {}
     for name, (claim, server, entry) in zip(names, claims, strict=True):
@@ -98,18 +108,6 @@ def _expose_named(
         definition = entry.definition if claim.original == name else {**entry.definition, "name": name}
         offers[name] = ExposedItem(server.connection, claim.original, definition, name, server.is_stale(list_name))
     return offers
-
-
-def _iter_claims(server: Member, list_name: ListName, ids: Mapping[str, str]) -> Iterator[tuple[Claim, ListEntry]]:
-    server_name = server.connection.name
-    for entry in server.get_entries(list_name):
-        original = name = entry.original
-        if list_name == "tools":
-            held = server.held.get(original)
-            if not server.rules.allows(original) or (held is not None and held.before is None):
-                continue
-            name = server.rules.name_of(original)
-        yield Claim(server_name, ids[server_name], original, clean_name(name)), entry
 
 
 def _expose_by_uri(servers: Sequence[Member], list_name: ListName) -> dict[str, list[ExposedItem]]:

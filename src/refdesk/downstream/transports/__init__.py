@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.base import Transport, TransportListener
+from refdesk.downstream.jsonrpc import Transport, TransportListener
 
 
 def open_transport(

@@ -19,7 +19,7 @@ from yarl import URL
 
 from refdesk.config import McpServerConfig
 from refdesk.config.types import mask_url
-from refdesk.downstream.transports.base import (
+from refdesk.downstream.jsonrpc import (
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
     Message,

@@ -14,7 +14,7 @@ from aiohttp import hdrs
 from yarl import URL
 
 from refdesk.config import McpServerConfig
-from refdesk.downstream.transports.base import Message, TransportListener
+from refdesk.downstream.jsonrpc import Message, TransportListener
 from refdesk.downstream.transports.events import SseEvent, SseParser
 from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver_event, get_media_type
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense

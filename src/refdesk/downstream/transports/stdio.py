@@ -16,7 +16,7 @@ from typing import Any, cast
 import orjson
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.base import (
+from refdesk.downstream.jsonrpc import (
     MAX_BATCH,
     MAX_PARTS,
     PART_COUNT_THRESHOLD,

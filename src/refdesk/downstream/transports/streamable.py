@@ -18,7 +18,7 @@ from aiohttp import hdrs
 from multidict import istr
 
 from refdesk.config import McpServerConfig
-from refdesk.downstream.transports.base import VERSION_HEADER, Message, NotTaken, TransportListener
+from refdesk.downstream.jsonrpc import VERSION_HEADER, Message, NotTaken, TransportListener
 from refdesk.downstream.transports.events import SseParser
 from refdesk.downstream.transports.http import (
     EVENTS,

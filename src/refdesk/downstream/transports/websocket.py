@@ -9,14 +9,26 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import aiohttp
+import orjson
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientWebSocketResponse, WSMessage, WSMsgType
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.base import Message, TransportListener, deliver_text, encode_message
+from refdesk.downstream.jsonrpc import (
+    MAX_BATCH,
+    MAX_PARTS,
+    PART_COUNT_THRESHOLD,
+    Message,
+    TransportListener,
+    deliver_batch,
+    encode_message,
+)
 from refdesk.downstream.transports.http import parse_url_and_headers
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 
 SUBPROTOCOL = "mcp"
+
+MAX_QUOTE_CHARACTERS = 100
+"""Characters of invalid input quoted in a log entry."""
 
 _FAILURES = (aiohttp.ClientError, OSError)
 
@@ -112,7 +124,7 @@ class WebSocketTransport:
                 match frame.type:
                     case WSMsgType.TEXT:
                         if self._error is None:
-                            deliver_text(self._listener, frame.data)
+                            _deliver_text(self._listener, frame.data)
                     case WSMsgType.BINARY:
                         self._listener.on_garbage(f"a binary frame of {len(frame.data)} bytes")
                     case WSMsgType.PING:
@@ -180,6 +192,24 @@ class WebSocketTransport:
     def _build_hangup_error(self) -> ServerGone:
         code = aiohttp.WSCloseCode.ABNORMAL_CLOSURE
         return ServerGone(f"The server {self._name!r} dropped the connection: WebSocket code {code:d}")
+
+
+def _deliver_text(listener: TransportListener, text: str) -> None:
+    """Parse a text and deliver the message or batch to the listener. Anything else is reported as garbage."""
+    if len(text) > PART_COUNT_THRESHOLD and text.count("[") + text.count("{") > MAX_PARTS:
+        listener.on_garbage(f"a text of {len(text)} characters with more parts than are taken")
+        return
+    try:
+        content = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        listener.on_garbage(f"no JSON: {text[:MAX_QUOTE_CHARACTERS]!r}")
+        return
+    if type(content) is dict:
+        listener.on_message(content)
+    elif isinstance(content, list) and 0 < len(content) <= MAX_BATCH:
+        deliver_batch(listener, content)
+    else:
+        listener.on_garbage(f"JSON that is no message: {text[:MAX_QUOTE_CHARACTERS]!r}")
 
 
 class _Handshake:
