@@ -59,7 +59,7 @@ async def open_gateway(
     try:
         yield gateway
     finally:
-        await gateway.close()
+        await gateway.downstream.forward.close()
 
 
 class Gateway:
@@ -88,20 +88,16 @@ class Gateway:
         if search is not None:
             search.index(self.downstream.tools.values())
 
-    async def close(self) -> None:
-        """Cancel suspended calls."""
-        await self.downstream.forward.close()
-
     # Subscriptions, log level and instructions.
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
         """Subscribe to a resource at its server, once for all subscribers; ignored if the caller can't reach it."""
-        server = self._find_owner(uri, caller)
-        if server is None or (
-            server.server_profile is not None and not server.server_profile.has("resources.subscribe")
-        ):
+        if self.downstream.is_own(uri):
             return
-        await server.subscribe(uri, (caller.tenant, caller.user))
+        server = self._fleet.find_resource_owner(uri, lambda server: self._can_subscribe(caller, server, uri))
+        profile = server.server_profile if server is not None else None
+        if server is not None and (profile is None or profile.has("resources.subscribe")):
+            await server.subscribe(uri, (caller.tenant, caller.user))
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
         """Remove a subscription; unsubscribe at the server after the last one."""
@@ -113,18 +109,12 @@ class Gateway:
 
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the servers that a caller can reach."""
-        instructions = [
-            f"{name}: {shorten(visible(server.server_profile.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
-            for name, server in self._fleet.servers.items()
-            if server.server_profile is not None
-            and server.server_profile.instructions
-            and self._has_anything_for(caller, server)
-        ]
-        if not instructions:
-            return ""
-        return shorten(
-            "\n".join(("Instructions of the connected servers:", *instructions)), ALL_INSTRUCTIONS_CHARACTERS
-        )
+        lines = ["Instructions of the connected servers:"]
+        for name, server in self._fleet.servers.items():
+            given = server.server_profile.instructions if server.server_profile is not None else None
+            if given and self._has_anything_for(caller, server):
+                lines.append(f"{name}: {shorten(visible(given)[0].strip(), INSTRUCTIONS_CHARACTERS)}")
+        return shorten("\n".join(lines), ALL_INSTRUCTIONS_CHARACTERS) if len(lines) > 1 else ""
 
     # Events of the fleet.
 
@@ -149,12 +139,6 @@ class Gateway:
             self._registry.publish(ResourceUpdated(uri, None if tenant is None else TenantId(tenant), is_open))
 
     # Permissions.
-
-    def _find_owner(self, uri: str, caller: Caller) -> Connection | None:
-        """Return the downstream server of a resource, if this caller can reach it."""
-        if self.downstream.is_own(uri):
-            return None
-        return self._fleet.find_resource_owner(uri, lambda server: self._can_subscribe(caller, server, uri))
 
     def _can_subscribe(self, caller: Caller, server: Connection, uri: str) -> bool:
         return _has_toolset(caller) and self.downstream.is_reachable(caller, server, uri)

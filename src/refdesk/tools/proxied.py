@@ -16,7 +16,7 @@ request, for the client to call again. All four combinations work:
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -123,9 +123,7 @@ class Forwarder:
     ) -> Result:
         client, state, answers = call.client, params.pop("requestState", None), params.pop("inputResponses", None)
         if isinstance(state, str) and state.startswith(_SUSPENDED_PREFIX):
-            suspended = self._suspended.take(
-                state.removeprefix(_SUSPENDED_PREFIX), _get_owner(call), _get_subject(call)
-            )
+            suspended = self._suspended.take(state.removeprefix(_SUSPENDED_PREFIX), *_identify(call))
             return await self._run_or_suspend(call, server, suspended, suspended.resume(client, answers))
         # Before the handshake, the server may speak any revision.
         profile = server.server_profile
@@ -148,8 +146,7 @@ class Forwarder:
         try:
             return await running
         except InputRequired as error:
-            seconds = server.call_seconds + MARGIN_SECONDS
-            handle = self._suspended.add(suspended, _get_owner(call), _get_subject(call), seconds)
+            handle = self._suspended.add(suspended, *_identify(call), server.call_seconds + MARGIN_SECONDS)
             raise InputRequired(error.requests, _SUSPENDED_PREFIX + handle) from None
 
 
@@ -171,12 +168,9 @@ def _build_capabilities(client: Client) -> dict[str, Any]:
     return {name: CLIENT_CAPABILITIES[name] for method, name in CAPABILITY_BY_METHOD.items() if client.can(method)}
 
 
-def _get_owner(call: Call) -> tuple[str, str]:
-    return call.caller.tenant, call.caller.user
-
-
-def _get_subject(call: Call) -> tuple[str, str]:
-    return call.method, call.target
+def _identify(call: Call) -> tuple[Hashable, Hashable]:
+    """Return the owner and the subject of a suspended call, which have to be the same when it's resumed."""
+    return (call.caller.tenant, call.caller.user), (call.method, call.target)
 
 
 def _restore_state(params: dict[str, Any], server: str, state: object, answers: object) -> None:
@@ -211,10 +205,13 @@ async def _answer_input_requests(
         if result.get("resultType") != "input_required":
             # `complete` means nothing to a legacy client; other values might.
             return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
-        answers = {
-            name: await _ask_client(callbacks, name, input_request)
-            for name, input_request in _parse_input_requests(server, result).items()
-        }
+        answers = {}
+        for name, input_request in _parse_input_requests(server, result).items():
+            asked = input_request["method"]
+            try:
+                answers[name] = await callbacks.ask(name, asked, input_request.get("params") or {})
+            except NotOffered as error:
+                raise ClientCannot(f"This needs {asked} from the client, which can't do it.") from error
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         next_params = {**params, "inputResponses": answers, **state}
         capabilities = _build_capabilities(call.client)
@@ -222,13 +219,6 @@ async def _answer_input_requests(
             method, next_params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
     raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
-
-
-async def _ask_client(callbacks: ClientCallbacks, name: str, input_request: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        return await callbacks.ask(name, input_request["method"], input_request.get("params") or {})
-    except NotOffered as error:
-        raise ClientCannot(f"This needs {input_request['method']} from the client, which can't do it.") from error
 
 
 def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
@@ -437,7 +427,14 @@ class Downstream:
         if not servers:
             return True
         now, listed = time.monotonic(), {item.connection for item in self.fleet.catalogue.tools.values()}
-        return all(self._has_listed(server, listed, now) for server in servers)
+        for server in servers:
+            if server.status.state == "Running" and server not in listed:
+                is_settled = now >= self._listing_deadlines.setdefault(server, now + LISTING_GRACE_SECONDS)
+            else:
+                is_settled = server.status.state != "Starting"
+            if not is_settled:
+                return False
+        return True
 
     def is_own(self, uri: str) -> bool:
         """Return whether a URI has one of Refdesk's schemes."""
@@ -446,12 +443,6 @@ class Downstream:
     def is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
         """Return whether a caller may use a server's resource."""
         return self.reach(caller, server.name, uri, server.settings.tenants)
-
-    def _has_listed(self, server: Connection, listed: Collection[Connection], now: float) -> bool:
-        state = server.status.state
-        if state != "Running" or server in listed:
-            return state != "Starting"
-        return now >= self._listing_deadlines.setdefault(server, now + LISTING_GRACE_SECONDS)
 
     def _list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
         found = (self._find_open(item, caller) for uri, item in items.items() if not self.is_own(uri))

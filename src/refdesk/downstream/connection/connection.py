@@ -508,7 +508,7 @@ class PersistentSession:
             left = session.used_at + bound - self._now() if bound else None
             if left is None or left > 0:
                 await self._wait(left)
-            elif session.in_flight or self._subscriptions.has_subscriptions:
+            elif session.in_flight or self._subscriptions.uris:
                 session.used_at = self._now()
             else:
                 self.current, self._due_at, self._retry_at = None, None, 0.0

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from refdesk.downstream.session import ServerProfile, Session
+from refdesk.downstream.session import Session
 from refdesk.errors import DependencyError, ServerRefused
 from refdesk.resilience.dependency import Pause
 from refdesk.support.lru import BoundedDict
@@ -28,11 +27,8 @@ MAX_SUBSCRIPTIONS = 10_000
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Delay before listening again after the server ended the request."""
 
-_LIST_CHANGED_FILTERS = {
-    "tools.listChanged": "toolsListChanged",
-    "prompts.listChanged": "promptsListChanged",
-    "resources.listChanged": "resourcesListChanged",
-}
+LIST_KINDS = ("tools", "prompts", "resources")
+"""Lists whose changes a server announces."""
 
 
 class SubscriptionState:
@@ -41,14 +37,9 @@ class SubscriptionState:
     def __init__(self) -> None:
         self.level: str | None = None
         self.changed = asyncio.Event()
-        self._uris: BoundedDict[str, None] = BoundedDict(MAX_SUBSCRIPTIONS)
-        self._subscribers: dict[str, Counter[Hashable]] = {}
-        """Subscribers by URI, also while the subscription is only requested."""
-
-    @property
-    def has_subscriptions(self) -> bool:
-        """Whether any resource is subscribed."""
-        return bool(self._uris)
+        self.uris: BoundedDict[str, None] = BoundedDict(MAX_SUBSCRIPTIONS)
+        self._subscribers: dict[str, list[Hashable]] = {}
+        """Subscribers by URI, once per subscription, also while that is only requested."""
 
     def has_subscribers(self, uri: str) -> bool:
         """Whether the resource has subscribers."""
@@ -56,16 +47,14 @@ class SubscriptionState:
 
     def add(self, uri: str, subscriber: Hashable) -> bool:
         """Add a subscriber. Return whether it's the first of the resource."""
-        is_first = not self.has_subscribers(uri)
-        self._subscribers.setdefault(uri, Counter())[subscriber] += 1
-        return is_first
+        subscribers = self._subscribers.setdefault(uri, [])
+        subscribers.append(subscriber)
+        return len(subscribers) == 1
 
     def remove(self, uri: str, subscriber: Hashable) -> bool:
         """Remove a subscriber. Return whether it was the last of the resource."""
         subscribers = self._subscribers[uri]
-        subscribers[subscriber] -= 1
-        if not subscribers[subscriber]:
-            del subscribers[subscriber]
+        subscribers.remove(subscriber)
         if not subscribers:
             del self._subscribers[uri]
         return not subscribers
@@ -80,26 +69,10 @@ class SubscriptionState:
         if method == SET_LEVEL and isinstance(level, str):
             self.level = level
         elif method == SUBSCRIBE and isinstance(uri, str):
-            self._uris[uri] = None
+            self.uris[uri] = None
         elif method == UNSUBSCRIBE and isinstance(uri, str):
-            self._uris.pop(uri, None)
+            self.uris.pop(uri, None)
         self.changed.set()
-
-    def iter_requests(self, profile: ServerProfile) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the requests that restore the state on a server with a handshake."""
-        if self.level is not None and profile.has("logging"):
-            yield SET_LEVEL, {"level": self.level}
-        for uri in list(self._uris):
-            yield SUBSCRIBE, {"uri": uri}
-
-    def build_listen_filter(self, profile: ServerProfile) -> dict[str, Any]:
-        """Return the notification filter for a server without a handshake."""
-        listen_filter: dict[str, Any] = {
-            name: True for capability, name in _LIST_CHANGED_FILTERS.items() if profile.has(capability)
-        }
-        if self._uris:
-            listen_filter["resourceSubscriptions"] = list(self._uris)
-        return listen_filter
 
 
 async def restore_subscriptions(
@@ -112,7 +85,9 @@ async def restore_subscriptions(
     if session.server_profile.is_modern:
         await _listen_until_refused(session, state, on_missed, pause)
         return
-    for method, params in state.iter_requests(session.server_profile):
+    has_level = state.level is not None and session.server_profile.has("logging")
+    requests: list[tuple[str, dict[str, Any]]] = [(SET_LEVEL, {"level": state.level})] if has_level else []
+    for method, params in [*requests, *((SUBSCRIBE, {"uri": uri}) for uri in state.uris)]:
         try:
             await session.request(method, params)
         except (ServerRefused, DependencyError) as error:
@@ -128,7 +103,11 @@ async def _listen_until_refused(
     seconds = FIRST_PAUSE_SECONDS
     while True:
         state.changed.clear()
-        listen_filter = state.build_listen_filter(session.server_profile)
+        listen_filter: dict[str, Any] = {
+            f"{kind}ListChanged": True for kind in LIST_KINDS if session.server_profile.has(f"{kind}.listChanged")
+        }
+        if state.uris:
+            listen_filter["resourceSubscriptions"] = list(state.uris)
         try:
             ended = await _listen_once(session, state, listen_filter)
         except ServerRefused as error:
@@ -138,7 +117,7 @@ async def _listen_until_refused(
         if ended:
             await pause(seconds)
             seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
-        for kind in ("tools", "prompts", "resources"):
+        for kind in LIST_KINDS:
             if listen_filter.get(f"{kind}ListChanged"):
                 on_missed(f"notifications/{kind}/list_changed", {})
 

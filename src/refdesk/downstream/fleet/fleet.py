@@ -108,7 +108,7 @@ class Fleet:
         self._announced = self._cached_catalogue
         self._telling: asyncio.TimerHandle | None = None
         self._resource_owners: BoundedDict[str, Connection] = BoundedDict(MAX_RESOURCE_OWNERS)
-        """Servers of unlisted resources, as found by `scan`."""
+        """Servers of unlisted resources, as found by `scan`. They may be gone."""
         self._level: LogLevel | None = None
         self._apply_lock = asyncio.Lock()
 
@@ -137,22 +137,18 @@ class Fleet:
         self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True
     ) -> Connection | None:
         """Return the first open server that has the resource: by its list, by a template, or by an earlier `scan`."""
-        owners = chain(self.catalogue.iter_owners(uri), filter(None, (self._resource_owners.get(uri),)))
-        return next(filter(is_open, owners), None)
+        found = self._resource_owners.get(uri)
+        scanned = [] if found is None or self.servers.get(found.name) is not found else [found]
+        return next(filter(is_open, chain(self.catalogue.iter_owners(uri), scanned)), None)
 
     async def scan(
-        self,
-        uri: str,
-        call: Read,
-        *,
-        is_open: Callable[[Connection], bool] = lambda connection: True,
+        self, uri: str, call: Read, *, is_open: Callable[[Connection], bool] = lambda connection: True
     ) -> tuple[Connection, Message] | None:
         """Find the server of an unlisted resource by reading it with `call` from one server after the other.
 
         `is_open` selects the servers to ask. The first one that answers is remembered. Returns None if none does.
         """
-        connections = [connection for connection in self.servers.values() if is_open(connection)]
-        found = await scan_servers(connections, call)
+        found = await scan_servers(list(filter(is_open, self.servers.values())), call)
         if found is not None:
             self._resource_owners[uri] = found[0]
         return found
@@ -238,10 +234,6 @@ class Fleet:
             self._set_members(members)
             for task in ending:
                 task.cancel()
-            for uri in [
-                uri for uri, owner in self._resource_owners.items() if self.servers.get(owner.name) is not owner
-            ]:
-                del self._resource_owners[uri]
             for member in new:
                 self._start(member, before.get(member.connection.name))
             self._announce_now()
