@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from mmap import PAGESIZE
+from operator import add, sub
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,15 @@ class Calls:
 
     calls: int = 0
     errors: int = 0
-    buckets: tuple[int, ...] = ()
+    buckets: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
 
     def __add__(self, other: Calls) -> Calls:
-        buckets = _combine_buckets(self.buckets, other.buckets, 1)
+        buckets = tuple(map(add, self.buckets, other.buckets))
         return Calls(self.calls + other.calls, self.errors + other.errors, buckets)
 
     def since(self, before: Calls) -> Calls:
         """Return the difference to an earlier state of the same counters."""
-        buckets = _combine_buckets(self.buckets, before.buckets, -1)
+        buckets = tuple(map(sub, self.buckets, before.buckets))
         return Calls(self.calls - before.calls, self.errors - before.errors, buckets)
 
     def milliseconds(self, share: float) -> float | None:
@@ -121,7 +122,7 @@ class History:
         }
         sample = Sample(
             at=round(at, 3),
-            total=sum_calls(changed.values()),
+            total=sum(changed.values(), Calls()),
             tools={tool: calls for (_, tool), calls in changed.items() if tool},
             cache_hits=sum(cache[result] for result in CACHE_HIT_RESULTS),
             cache_misses=cache["miss"],
@@ -130,11 +131,6 @@ class History:
             rss_mb=resident_megabytes(),
             breakers=dict(self._metrics.breakers),
         )
-        self._keep(sample)
-        return sample
-
-    def _keep(self, sample: Sample) -> None:
-        """Store a sample, evict the oldest, and update the sums per tool."""
         self._samples.append(sample)
         for tool, calls in sample.tools.items():
             self._tools[tool] = self._tools.get(tool, Calls()) + calls
@@ -143,6 +139,7 @@ class History:
                 self._tools[tool] = self._tools[tool].since(calls)
                 if not self._tools[tool].calls:
                     del self._tools[tool]
+        return sample
 
     @property
     def last(self) -> Sample | None:
@@ -158,8 +155,8 @@ class History:
         return self._tools
 
     def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
-        """Return the load_servers latency of some tools, or None without calls."""
-        calls = sum_calls(self._tools[name] for name in tools if name in self._tools)
+        """Return the latency of some tools, or None without calls."""
+        calls = sum((self._tools[name] for name in tools if name in self._tools), Calls())
         if not calls.calls:
             return None
         return {"p50_ms": calls.milliseconds(0.5), "p95_ms": calls.milliseconds(0.95)}
@@ -175,17 +172,14 @@ class History:
             calls[key] += int(value)
             errors[key] += 0 if labels["outcome"] in SUCCESS_OUTCOMES else int(value)
         cumulative: dict[Labels, list[int]] = {}
+        """Calls up to the upper bound of each bucket."""
         for labels, value in _iter_series(self._metrics.call_seconds, "_bucket"):
             cumulative.setdefault((labels["method"], labels["tool"]), []).append(int(value))
         for key, count in calls.items():
             if not key[0].startswith(self._leave_out):
-                counters.calls[key] = Calls(count, errors[key], _to_bucket_counts(cumulative.get(key, [])))
+                buckets = tuple(after - before for before, after in pairwise((0, *cumulative[key])))
+                counters.calls[key] = Calls(count, errors[key], buckets)
         return counters
-
-
-def sum_calls(calls: Iterable[Calls]) -> Calls:
-    """Return the sum of call statistics."""
-    return sum(calls, Calls())
 
 
 def quantile(share: float, buckets: Sequence[int]) -> float | None:
@@ -219,16 +213,3 @@ def _iter_series(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], 
         for sample in family.samples:
             if sample.name.endswith(suffix):
                 yield sample.labels, sample.value
-
-
-def _to_bucket_counts(cumulative: Sequence[int]) -> tuple[int, ...]:
-    """Convert cumulative bucket counts to counts per bucket."""
-    return tuple(after - before for before, after in pairwise((0, *cumulative)))
-
-
-def _combine_buckets(left: Sequence[int], right: Sequence[int], sign: int) -> tuple[int, ...]:
-    if not right:
-        return tuple(left)
-    if not left:
-        return tuple(sign * count for count in right)
-    return tuple(first + sign * second for first, second in zip(left, right, strict=True))
