@@ -368,7 +368,8 @@ def _render_metric_row(family: Any) -> str:
 
 def _find_labels(family: str) -> tuple[str, ...]:
     metrics = Metrics()
-    for metric in vars(metrics).values():
+    for attribute in vars(metrics).values():
+        metric = getattr(attribute, "metric", attribute)
         if getattr(metric, "_name", None) == family:
             return tuple(metric._labelnames)
     return ()

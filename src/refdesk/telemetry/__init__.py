@@ -4,13 +4,12 @@ Telemetry never fails or delays a call: what can't be written, counted or sent i
 """
 
 from refdesk.telemetry.extras import open_reports, open_spans
-from refdesk.telemetry.lines import Lines
-from refdesk.telemetry.log import LEVELS, Log
+from refdesk.telemetry.log import LEVELS, Lines, Log, iter_secrets
 from refdesk.telemetry.metrics import ConversionRecord, Metrics
-from refdesk.telemetry.redaction import iter_secrets
-from refdesk.telemetry.spans import Spans, child_span
 from refdesk.telemetry.traces import (
+    Spans,
     Trace,
+    child_span,
     current_trace_id,
     enter_trace,
     leave_trace,

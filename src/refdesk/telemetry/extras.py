@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from refdesk.config import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
 from refdesk.telemetry.log import Report
-from refdesk.telemetry.spans import Spans
+from refdesk.telemetry.traces import Spans
 
 CLOSING_SECONDS = 3.0
 """Time limit for sending what is queued at shutdown."""

@@ -5,22 +5,29 @@ Control characters are escaped, so client input can't forge or hide lines. Confi
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import re
+import select
+import stat
 import sys
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import UTC, datetime
+from errno import EBADF, EPIPE
 from pathlib import Path
 from textwrap import indent
 from typing import Any, BinaryIO
 
 import orjson
 import structlog
+from pydantic import BaseModel, SecretStr
 from structlog.typing import FilteringBoundLogger, Processor
 
 from refdesk.calls import Call
+from refdesk.config import McpServerConfig, types
+from refdesk.config.secrets import find_url_secrets
 from refdesk.errors import ConfigError, RefdeskError
-from refdesk.telemetry.lines import Lines
 from refdesk.telemetry.traces import current_trace_id
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -29,6 +36,9 @@ MIN_SECRET_CHARACTERS = 6
 """Shorter secrets aren't masked: they would match ordinary words, and protect nothing."""
 
 MASK = "********"
+
+MAX_WAITING_BYTES = 1_048_576
+"""Bytes to buffer for a slow reader. Beyond that, lines are dropped."""
 
 _now = datetime.now
 
@@ -136,6 +146,70 @@ class Log:
         return self._secrets.sub(MASK.encode(), line) if self._secrets is not None else line
 
 
+class Lines:
+    """Line writer that batches the lines of one event loop iteration.
+
+    It never blocks: what doesn't fit into a pipe waits for the next line, and is dropped beyond a limit.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: BinaryIO | None = stream
+        self._poll = _create_poll(stream)
+        self._pending: list[bytes] = []
+        self._unwritten = b""
+        self._flush_is_scheduled = False
+
+    def msg(self, line: bytes) -> None:
+        """Write a line, in the next loop iteration at the latest."""
+        self._pending.append(line)
+        if not self._flush_is_scheduled:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+                self._flush_is_scheduled = True
+            except RuntimeError:
+                self.flush()
+
+    debug = info = warning = error = critical = exception = log = msg
+
+    def flush(self) -> None:
+        """Write the buffered lines, as far as there is room."""
+        self._flush_is_scheduled = False
+        data = self._unwritten + b"".join([line + b"\n" for line in self._pending])
+        self._pending.clear()
+        if self._stream is None or not data:
+            return
+        try:
+            data = self._write(self._stream, data)
+        except OSError as error:
+            # The reader is gone, and reporting that would write to the same stream. A full disk may recover.
+            self._stream = None if error.errno in (EPIPE, EBADF) else self._stream
+            data = b""
+        self._unwritten = data if len(data) <= MAX_WAITING_BYTES else b""
+
+    def _write(self, stream: BinaryIO, data: bytes) -> bytes:
+        """Write without blocking, and return the rest."""
+        if self._poll is None:
+            stream.write(data)
+            stream.flush()
+            return b""
+        while data and self._poll.poll(0):
+            # A writable pipe has room for this much.
+            data = data[os.write(stream.fileno(), data[: select.PIPE_BUF]) :]
+        return data
+
+
+def _create_poll(stream: BinaryIO) -> select.poll | None:
+    """Return a poll object for a pipe, socket or terminal. None for files, which never block."""
+    try:
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return None
+    except (OSError, ValueError):
+        return None
+    poll = select.poll()
+    poll.register(stream.fileno(), select.POLLOUT)
+    return poll
+
+
 class _Forward(logging.Handler):
     def __init__(self, logger: FilteringBoundLogger) -> None:
         super().__init__()
@@ -238,3 +312,27 @@ def _encode(_: Any, __: str, line: Any) -> bytes:
 def _encode_variants(secret: str) -> set[bytes]:
     """Return the encodings of a secret: plain, in JSON and as a Python repr."""
     return {secret.encode("utf-8", "replace"), orjson.dumps(secret)[1:-1], repr(secret)[1:-1].encode()}
+
+
+def iter_secrets(part: BaseModel) -> Iterator[str]:
+    """Yield every secret in a configuration or a part of it: keys, passwords, and secrets in URLs."""
+    for _, value in part:
+        yield from _iter_value_secrets(value)
+    if isinstance(part, McpServerConfig):
+        yield from part.hidden
+
+
+def _iter_value_secrets(value: Any) -> Iterator[str]:
+    match value:
+        case types.Url():
+            yield from find_url_secrets(value.get_secret_value())
+        case SecretStr():
+            yield value.get_secret_value()
+        case BaseModel():
+            yield from iter_secrets(value)
+        case Mapping():
+            for each in value.values():
+                yield from _iter_value_secrets(each)
+        case tuple() | list():
+            for each in value:
+                yield from _iter_value_secrets(each)

@@ -12,6 +12,7 @@ from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Generic, Literal, TypeVar
@@ -21,7 +22,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from refdesk.errors import DependencyError
-from refdesk.telemetry.spans import child_span
+from refdesk.telemetry.traces import child_span
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds, from a cached answer to the longest possible call."""
@@ -53,120 +54,92 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self.calls = Counter(
-            "refdesk_calls", "Calls answered, by outcome.", ["method", "tool", "outcome"], registry=registry
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.calls = counter("refdesk_calls", "Calls answered, by outcome.", ["method", "tool", "outcome"])
         self.call_seconds = Histogram(
             "refdesk_call_seconds", "Time to answer a call.", ["method", "tool"], buckets=BUCKETS, registry=registry
         )
-        self.refusals = Counter(
-            "refdesk_http_refusals", "HTTP requests refused at the door.", ["status"], registry=registry
+        self.refusals = counter("refdesk_http_refusals", "HTTP requests refused at the door.", ["status"])
+        self.conversions = counter(
+            "refdesk_conversions", "Files converted, by outcome: ok, cached, refused or failed.", ["outcome"]
         )
-        self.conversions = Counter(
-            "refdesk_conversions", "Files converted, by outcome: ok, cached, refused or failed.", ["outcome"],
-            registry=registry,
-        )  # fmt: skip
         self.conversion_seconds = Histogram(
             "refdesk_conversion_seconds", "Time to convert a file, waiting for a worker included.",
             buckets=CONVERSION_BUCKETS, registry=registry,
         )  # fmt: skip
-        self.documents = Counter(
+        self.documents = counter(
             "refdesk_documents", "Documents read for the index, by outcome: indexed, unchanged, failed or postponed.",
-            ["outcome"], registry=registry,
+            ["outcome"],
         )  # fmt: skip
-        self.embedded_chunks = Counter(
-            "refdesk_embedded_chunks", "Chunks of documents that were embedded.", registry=registry
+        self.embedded_chunks = counter("refdesk_embedded_chunks", "Chunks of documents that were embedded.")
+        self.cache_requests = counter(
+            "refdesk_cache_requests", "Answers looked for in the cache, by result.", ["result"]
         )
-        self._define_policy_metrics(registry)
+        self._cache_requests = _Series(self.cache_requests)
+        self._cache_bytes = gauge("refdesk_cache_bytes", "What the cache in memory holds.", multiprocess_mode="livesum")
+        self._cache_entries = gauge(
+            "refdesk_cache_entries", "Answers that the cache in memory holds.", multiprocess_mode="livesum"
+        )
+        self._rate_refusals = self._count_by(
+            "refdesk_rate_limited", "Calls refused because a limit was reached, by the kind of limit.", "kind"
+        )
+        self._tokens = self._count_by(
+            "refdesk_tokens_served", "Tokens in answers of tools, about: four characters are one.", "tool"
+        )
+        self._auth_failures = self._count_by(
+            "refdesk_auth_failures", "Credentials that were refused, by reason.", "reason"
+        )
         self._define_dependency_metrics(registry)
         self.under_way = 0
         """Calls in progress in this process. A plain integer, because every call changes it twice."""
         self._children: dict[tuple[str, str, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
         self._breakers: dict[str, str] = {}
 
-    def _define_policy_metrics(self, registry: CollectorRegistry) -> None:
-        self.cache_requests = Counter(
-            "refdesk_cache_requests", "Answers looked for in the cache, by result.", ["result"], registry=registry
-        )
-        self.cache_bytes = Gauge(
-            "refdesk_cache_bytes", "What the cache in memory holds.", multiprocess_mode="livesum", registry=registry
-        )
-        self.cache_entries = Gauge(
-            "refdesk_cache_entries", "Answers that the cache in memory holds.", multiprocess_mode="livesum",
-            registry=registry,
-        )  # fmt: skip
-        self.rate_refusals = Counter(
-            "refdesk_rate_limited", "Calls refused because a limit was reached, by the kind of limit.", ["kind"],
-            registry=registry,
-        )  # fmt: skip
-        self.tokens = Counter(
-            "refdesk_tokens_served", "Tokens in answers of tools, about: four characters are one.", ["tool"],
-            registry=registry,
-        )  # fmt: skip
-        self.auth_failures = Counter(
-            "refdesk_auth_failures", "Credentials that were refused, by reason.", ["reason"], registry=registry
-        )
-        self._cache_requests = _Series(self.cache_requests)
-        self._rate_refusals = _Series(self.rate_refusals)
-        self._tokens = _Series(self.tokens)
-        self._auth_failures = _Series(self.auth_failures)
-
     def _define_dependency_metrics(self, registry: CollectorRegistry) -> None:
-        self.dependency_requests = Counter(
+        # All processes share the queue and have the same servers.
+        gauge = partial(Gauge, multiprocess_mode="livemax", registry=registry)
+        self._dependency_requests = self._count_by(
             "refdesk_dependency_requests", "Requests to what is behind this server, by outcome.",
-            ["dependency", "operation", "outcome"], registry=registry,
+            "dependency", "operation", "outcome",
         )  # fmt: skip
-        self.dependency_seconds = Histogram(
-            "refdesk_dependency_seconds", "Time that what is behind this server took.", ["dependency", "operation"],
-            buckets=BUCKETS, registry=registry,
+        self._dependency_seconds = _Series(
+            Histogram(
+                "refdesk_dependency_seconds", "Time that what is behind this server took.", ["dependency", "operation"],
+                buckets=BUCKETS, registry=registry,
+            )
         )  # fmt: skip
-        self.breaker_state = Gauge(
-            "refdesk_breaker_state", "Circuit breakers: 0 closed, 1 half open, 2 open.", ["dependency"],
-            multiprocess_mode="livemax", registry=registry,
-        )  # fmt: skip
-        self.breaker_transitions = Counter(
-            "refdesk_breaker_transitions", "Changes of circuit breakers, by their new state.", ["dependency", "state"],
-            registry=registry,
-        )  # fmt: skip
-        self.breaker_rejections = Counter(
-            "refdesk_breaker_rejections", "Requests that an open circuit breaker did not let through.", ["dependency"],
-            registry=registry,
-        )  # fmt: skip
-        self.retries = Counter(
-            "refdesk_retries", "Requests made again after a failure.", ["dependency"], registry=registry
+        self._breaker_state = _Series(
+            gauge("refdesk_breaker_state", "Circuit breakers: 0 closed, 1 half open, 2 open.", ["dependency"])
         )
-        self.token_refreshes = Counter(
+        self._breaker_transitions = self._count_by(
+            "refdesk_breaker_transitions", "Changes of circuit breakers, by their new state.", "dependency", "state"
+        )
+        self._breaker_rejections = self._count_by(
+            "refdesk_breaker_rejections", "Requests that an open circuit breaker did not let through.", "dependency"
+        )
+        self._retries = self._count_by("refdesk_retries", "Requests made again after a failure.", "dependency")
+        self._token_refreshes = self._count_by(
             "refdesk_token_refreshes", "Access tokens fetched for what is behind this server, by outcome.",
-            ["dependency", "outcome"], registry=registry,
+            "dependency", "outcome",
         )  # fmt: skip
-        self.queue = Gauge(
-            "refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"],
-            multiprocess_mode="livemax", registry=registry,  # all processes share the queue
-        )  # fmt: skip
-        self.servers = Gauge(
-            "refdesk_downstream_servers", "MCP servers behind this one, by state.", ["state"],
-            multiprocess_mode="livemax", registry=registry,  # all processes have the same servers
-        )  # fmt: skip
-        self.server_sessions = Counter(
+        self._queue = _Series(
+            gauge("refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"])
+        )
+        self._servers = gauge("refdesk_downstream_servers", "MCP servers behind this one, by state.", ["state"])
+        self._server_sessions = Counter(
             "refdesk_downstream_sessions", "Sessions opened with each MCP server behind this one.", ["server"],
             registry=registry,
         )  # fmt: skip
-        self.held_tools = Gauge(
-            "refdesk_downstream_held_tools", "Tools of other servers that changed and wait for approval.",
-            multiprocess_mode="livemax", registry=registry,
-        )  # fmt: skip
-        self.foreign = Counter(
+        self._held_tools = gauge(
+            "refdesk_downstream_held_tools", "Tools of other servers that changed and wait for approval."
+        )
+        self._foreign_chunks = Counter(
             "refdesk_r2r_foreign_chunks",
             "Chunks that R2R gave from collections that were not asked for; they were withheld.", registry=registry,
         )  # fmt: skip
-        self._dependency_requests = _Series(self.dependency_requests)
-        self._dependency_seconds = _Series(self.dependency_seconds)
-        self._breaker_state = _Series(self.breaker_state)
-        self._breaker_transitions = _Series(self.breaker_transitions)
-        self._breaker_rejections = _Series(self.breaker_rejections)
-        self._retries = _Series(self.retries)
-        self._token_refreshes = _Series(self.token_refreshes)
-        self._queue = _Series(self.queue)
+
+    def _count_by(self, name: str, description: str, *labels: str) -> _Series[Counter]:
+        return _Series(Counter(name, description, labels, registry=self.registry))
 
     @property
     def breakers(self) -> Mapping[str, str]:
@@ -174,7 +147,6 @@ class Metrics:
         return self._breakers
 
     def count_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        """Count a call and its duration."""
         # Looking up a labelled child costs more than counting. Methods, tools and outcomes are few.
         child = self._children.get((method, tool, outcome))
         if child is None:
@@ -190,8 +162,8 @@ class Metrics:
 
     def set_cache_size(self, entries: int, size: int) -> None:
         """Set the size of the cache in this process."""
-        self.cache_entries.set(entries)
-        self.cache_bytes.set(size)
+        self._cache_entries.set(entries)
+        self._cache_bytes.set(size)
 
     def count_rate_limited(self, kind: str) -> None:
         """Count a rate-limited call, by limit: `calls`, `tokens`, `total` or `document`."""
@@ -202,11 +174,10 @@ class Metrics:
         self._tokens[tool,].inc(tokens)
 
     def count_auth_failure(self, reason: str) -> None:
-        """Count a rejected credential. The reason is an error type."""
+        """Count a rejected credential by its error type."""
         self._auth_failures[reason,].inc()
 
     def count_dependency_request(self, name: str, operation: str, outcome: str, seconds: float) -> None:
-        """Count a request to a dependency and its duration."""
         self._dependency_requests[name, operation, outcome].inc()
         self._dependency_seconds[name, operation].observe(seconds)
 
@@ -236,11 +207,9 @@ class Metrics:
             self._breaker_transitions[name, state].inc()
 
     def on_breaker_rejection(self, name: str) -> None:
-        """Count a request that an open breaker rejected."""
         self._breaker_rejections[name,].inc()
 
     def on_retry(self, name: str) -> None:
-        """Count a retry."""
         self._retries[name,].inc()
 
     def count_token_refresh(self, name: str, outcome: str) -> None:
@@ -249,20 +218,17 @@ class Metrics:
 
     def count_foreign_chunks(self, count: int) -> None:
         """Count chunks that R2R returned from other collections. They were withheld."""
-        self.foreign.inc(count)
+        self._foreign_chunks.inc(count)
 
     def set_servers_by_state(self, states: Mapping[str, int]) -> None:
-        """Set the number of downstream servers in each state."""
         for state, count in states.items():
-            self.servers.labels(state).set(count)
+            self._servers.labels(state).set(count)
 
     def count_server_session(self, server: str) -> None:
-        """Count a session opened with a downstream server."""
-        self.server_sessions.labels(server).inc()
+        self._server_sessions.labels(server).inc()
 
     def set_held_tools(self, count: int) -> None:
-        """Set the number of tools that wait for approval."""
-        self.held_tools.set(count)
+        self._held_tools.set(count)
 
     def set_queue_length(self, stage: str, documents: int) -> None:
         """Set the number of documents at a stage of the ingest queue."""
@@ -293,7 +259,7 @@ class _Series(Generic[M]):
     """Series of a metric by labels: faster than the library's lookup, and limited in number."""
 
     def __init__(self, metric: M) -> None:
-        self._metric: Final = metric
+        self.metric: Final = metric
         self._known: dict[tuple[str, ...], M] = {}
 
     def __getitem__(self, labels: tuple[str, ...]) -> M:
@@ -301,7 +267,7 @@ class _Series(Generic[M]):
         if child is None:
             if len(self._known) >= MAX_SERIES:
                 labels = (OTHER,) * len(labels)
-            child = self._known[labels] = self._metric.labels(*labels)
+            child = self._known[labels] = self.metric.labels(*labels)
         return child
 
 

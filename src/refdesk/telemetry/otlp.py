@@ -33,8 +33,7 @@ from opentelemetry.trace import (
 from refdesk.calls import Call
 from refdesk.config import OpenTelemetryConfig
 from refdesk.errors import RefdeskError
-from refdesk.telemetry.spans import Attributes, record_to
-from refdesk.telemetry.traces import Trace, current_span, is_trace_id, use_span
+from refdesk.telemetry.traces import Attributes, Trace, current_span, is_trace_id, record_to, use_span
 from refdesk.version import __version__
 
 PATH = "/v1/traces"

@@ -29,7 +29,7 @@ from refdesk.downstream.jsonrpc import (
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
 from refdesk.downstream.transports.stderr import StderrReader
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
-from refdesk.telemetry.redaction import iter_secrets
+from refdesk.telemetry import iter_secrets
 
 EXIT_GRACE_SECONDS = 1.0
 """Time from the first sign of a server's exit until the connection is reported lost, to collect its last output and
