@@ -20,7 +20,6 @@ from refdesk.calls import CONSOLE, Caller, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
 from refdesk.console.activity import Activity
-from refdesk.console.administration import Administration
 from refdesk.console.console import Console
 from refdesk.console.document_methods import ConsoleDocuments
 from refdesk.console.feed import Feed
@@ -220,7 +219,7 @@ async def register_console(components: Components, authenticate: Authenticate, s
     servers = Servers(components.fleet, components.own_servers, rights, can_reach, can_reach_any, history)
     activity = Activity(history, engine, servers, partial(_is_available, components))
     feed = Feed(engine, servers, activity, rights)
-    console = Console(about, rights, ConsoleDocuments(engine), servers, Administration(keys, engine), activity, feed)
+    console = Console(about, rights, ConsoleDocuments(engine), servers, keys, engine, activity, feed)
     console.register(components.registry.add_method)
     await stack.enter_async_context(in_background(activity.run()))
     return console

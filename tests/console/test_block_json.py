@@ -13,7 +13,6 @@ from refdesk.console.block_json import (
     MAX_ROWS,
     MAX_SPANS,
     MAX_TEXT_LENGTH,
-    BlockSlice,
     is_safe_link,
     serialize_blocks,
     split_inlines,
@@ -23,7 +22,7 @@ from tests.documents.blocks import EVERY_KIND
 
 
 def wire(*blocks: Block, **more: Any) -> list[dict[str, Any]]:
-    return serialize_blocks(BlockSlice(0, blocks, **more))
+    return serialize_blocks(blocks, **more)
 
 
 def test_each_kind_of_block_has_its_shape() -> None:
@@ -153,7 +152,7 @@ def test_what_is_too_long_is_cut_and_says_so() -> None:
 
 
 def test_every_kind_of_block_can_be_written_as_json() -> None:
-    assert orjson.dumps(serialize_blocks(BlockSlice(0, EVERY_KIND.blocks)))
+    assert orjson.dumps(serialize_blocks(EVERY_KIND.blocks))
 
 
 class CountedTarget(str):

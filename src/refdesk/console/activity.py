@@ -12,7 +12,7 @@ from refdesk.console.params import MetricsParams
 from refdesk.console.server_methods import Servers
 from refdesk.engines.base import EngineAdmin
 from refdesk.errors import DependencyError
-from refdesk.telemetry.metric_history import INTERVAL_SECONDS, Calls, History, Sample
+from refdesk.telemetry.metric_history import INTERVAL_SECONDS, History, Sample
 
 VIEWER_TTL_SECONDS = 60.0
 """How long a page counts as open after its last metrics call. Documents are counted only while one is."""
@@ -70,7 +70,16 @@ class Activity:
         return {
             "interval_seconds": INTERVAL_SECONDS,
             "samples": [_serialize_sample(sample, servers) for sample in self._history.since(params.since)],
-            "tools": [_serialize_tool(name, calls) for name, calls in tools],
+            "tools": [
+                {
+                    "name": name,
+                    "calls": calls.calls,
+                    "errors": calls.errors,
+                    "p50_ms": calls.milliseconds(0.5),
+                    "p95_ms": calls.milliseconds(0.95),
+                }
+                for name, calls in tools
+            ],
         }
 
     def latest(self, caller: Caller) -> dict[str, Any] | None:
@@ -93,13 +102,3 @@ def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any
         if kind != "downstream" or server in servers:
             breakers[name] = state
     return {**sample.wire(), "breakers": breakers}
-
-
-def _serialize_tool(name: str, calls: Calls) -> dict[str, Any]:
-    return {
-        "name": name,
-        "calls": calls.calls,
-        "errors": calls.errors,
-        "p50_ms": calls.milliseconds(0.5),
-        "p95_ms": calls.milliseconds(0.95),
-    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -37,32 +36,23 @@ _RELATIVE_LINK = re.compile(r"[^\s\x00-\x1f\x7f:?#/\\][^\s\x00-\x1f\x7f:?\\]*")
 _FLAGS = {"strong": "strong", "emphasis": "em", "code": "code"}
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSlice:
-    """Consecutive blocks of a document, from a position on."""
+def serialize_blocks(
+    blocks: Sequence[Block], start: int = 0, headings: Mapping[int, str] | None = None, hits: Set[int] = frozenset()
+) -> list[Wire]:
+    """Serialize the blocks from position `start` on. Consecutive list items become one list.
 
-    start: int
-    blocks: Sequence[Block]
-    headings: Mapping[int, str] = field(default_factory=dict)
-    """Section ids by the position of their heading."""
-    hits: Set[int] = frozenset()
-    """Positions of blocks to mark as search hits."""
-
-
-def serialize_blocks(blocks_slice: BlockSlice) -> list[Wire]:
-    """Serialize the blocks in order. Consecutive list items become one list."""
+    `headings` are section ids by the position of their heading; `hits` are positions of blocks to mark as search hits.
+    """
     found: list[Wire] = []
     items: list[tuple[int, ListItem]] = []
-    for position, block in enumerate(blocks_slice.blocks, blocks_slice.start):
+    for position, block in enumerate(blocks, start):
         if isinstance(block, ListItem):
             items.append((position, block))
             continue
-        found += _nest_lists(items, blocks_slice.hits)
+        found += _nest_lists(items, hits)
         items = []
-        found.append(
-            _mark_hit(_serialize_block(block, blocks_slice.headings.get(position)), position in blocks_slice.hits)
-        )
-    return [*found, *_nest_lists(items, blocks_slice.hits)]
+        found.append(_mark_hit(_serialize_block(block, (headings or {}).get(position)), position in hits))
+    return [*found, *_nest_lists(items, hits)]
 
 
 def _serialize_block(block: Block, id: str | None) -> Wire:

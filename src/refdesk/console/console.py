@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
-from refdesk.calls import CONSOLE, Call, Caller
+from anyio import to_thread
+
+from refdesk.calls import CONSOLE, Call
 from refdesk.console.activity import Activity
-from refdesk.console.administration import Administration
-from refdesk.console.assets import Assets, StaticFile
+from refdesk.console.assets import Assets
 from refdesk.console.document_methods import ConsoleDocuments
-from refdesk.console.feed import Feed, FeedSubscription
-from refdesk.console.params import NoParams
-from refdesk.console.rights import Rights
-from refdesk.console.server_methods import Servers
+from refdesk.console.feed import Feed
+from refdesk.console.params import NameParams, NewKeyParams, NoParams, translate_argument_names
+from refdesk.console.server_methods import Rights, Servers
+from refdesk.engines.base import EngineAdmin
 
 Method = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
+class KeyStore(Protocol):
+    """API key storage. All methods block on disk I/O."""
+
+    def listed(self) -> Sequence[dict[str, Any]]:
+        """List the keys' properties, without the keys themselves."""
+        ...
+
+    def make(self, *args: Any, **properties: Any) -> tuple[str, dict[str, Any]]:
+        """Create a key with the properties of `NewKeyParams`; return it with its properties."""
+        ...
+
+    def revoke(self, name: str) -> str:
+        """Revoke a key and return its name."""
+        ...
+
+
 class Console:
-    """Facade of the web console. `register` adds its methods to the dispatcher."""
+    """The web console. `register` adds its methods to the dispatcher."""
 
     def __init__(
         self,
@@ -28,7 +46,8 @@ class Console:
         rights: Rights,
         documents: ConsoleDocuments,
         servers: Servers,
-        administration: Administration,
+        keys: KeyStore,
+        engine: EngineAdmin,
         activity: Activity,
         feed: Feed,
     ) -> None:
@@ -37,14 +56,16 @@ class Console:
         self._rights = rights
         self._documents = documents
         self._servers = servers
-        self._administration = administration
+        self._keys = keys
+        self._engine = engine
         self._activity = activity
-        self._feed = feed
-        self._assets = Assets()
+        self.find = Assets().find
+        self.open_feed_subscription = feed.open_feed_subscription
+        self.drain = feed.drain
 
     def register(self, add_method: Callable[[str, Method], None]) -> None:
         """Register the console's methods. A method's name on the wire is its Python name."""
-        documents, servers, administration = self._documents, self._servers, self._administration
+        documents, servers = self._documents, self._servers
         methods: list[Method] = [
             self.me,
             self.events,
@@ -52,7 +73,7 @@ class Console:
             *(documents.collections, documents.documents, documents.document, documents.read),
             *(documents.create_collection, documents.delete_collection, documents.delete_documents, documents.retry),
             *(servers.servers, servers.server_log, servers.set_server, servers.approve),
-            *(administration.keys, administration.make_key, administration.revoke_key, administration.tenants),
+            *(self.keys, self.make_key, self.revoke_key, self.tenants),
         ]
         for method in methods:
             add_method(f"{CONSOLE}{method.__name__}", method)
@@ -77,14 +98,34 @@ class Console:
         NoParams.of(call)
         return {}
 
-    def find(self, path: str) -> StaticFile | None:
-        """Return a static file by its path below `/console/`."""
-        return self._assets.find(path)
+    # Keys and tenants. Permissions restrict these methods to administrators.
 
-    def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[FeedSubscription]:
-        """Subscribe a caller to change events."""
-        return self._feed.open_feed_subscription(caller)
+    async def keys(self, call: Call) -> dict[str, Any]:
+        """List the keys' properties, without the keys themselves."""
+        NoParams.of(call)
+        return {"keys": await to_thread.run_sync(self._keys.listed)}
 
-    def drain(self) -> None:
-        """End all subscriptions."""
-        self._feed.drain()
+    async def make_key(self, call: Call) -> dict[str, Any]:
+        """Create a key. It is returned only this once."""
+        params = NewKeyParams.of(call)
+        with translate_argument_names():
+            key, entry = await to_thread.run_sync(partial(self._keys.make, **params.model_dump()))
+        return {"key": key, "entry": entry}
+
+    async def revoke_key(self, call: Call) -> dict[str, Any]:
+        """Revoke a key."""
+        params = NameParams.of(call)
+        with translate_argument_names():
+            return {"revoked": await to_thread.run_sync(self._keys.revoke, params.name)}
+
+    async def tenants(self, call: Call) -> dict[str, Any]:
+        """List the tenants that have documents or keys, with their counts."""
+        NoParams.of(call)
+        keys = Counter(key["tenant"] for key in await to_thread.run_sync(self._keys.listed))
+        counted = {
+            str(tenant.id): {"documents": tenant.documents, "collections": tenant.collections, "bytes": tenant.bytes}
+            for tenant in await self._engine.tenants()
+        }
+        nothing = {"documents": 0, "collections": 0, "bytes": 0}
+        ids = sorted({*counted, *keys})
+        return {"tenants": [{"id": id, **counted.get(id, nothing), "keys": keys[id]} for id in ids]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,10 +16,10 @@ from typing import Any
 from refdesk.calls import CONSOLE, Caller, TenantId
 from refdesk.console.activity import Activity
 from refdesk.console.document_methods import list_shared_ids, serialize_status
-from refdesk.console.rights import Rights
-from refdesk.console.server_methods import Servers
+from refdesk.console.server_methods import Rights, Servers
 from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
+from refdesk.support.lru import BoundedDict
 
 MAX_STREAMS_PER_CALLER = 16
 """Streams per caller, one per browser tab. Without API keys, everyone is the same caller."""
@@ -183,7 +183,7 @@ class DocumentTracker:
     def __init__(self, engine: Engine, tenant: TenantId) -> None:
         self._engine = engine
         self._tenant = tenant
-        self._sent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._sent: BoundedDict[str, dict[str, Any]] = BoundedDict(MAX_REMEMBERED)
         self._unfinished: tuple[str, ...] = ()
         self._counts = (-1, -1)
         self._collection_state = self._get_collection_state()
@@ -240,7 +240,4 @@ class DocumentTracker:
             if self._sent.get(status.id) != entry:
                 changed.append(entry)
             self._sent[status.id] = entry
-            self._sent.move_to_end(status.id)
-        while len(self._sent) > MAX_REMEMBERED:
-            self._sent.popitem(last=False)
         return changed

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from refdesk.calls import Call
+from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import invalid_arguments
 
 P = TypeVar("P", bound="Params")
@@ -101,3 +104,16 @@ class NewKeyParams(Params):
 
 class NameParams(Params):
     name: Name
+
+
+_PARAMETERS = {"server": "name"}
+
+
+@contextmanager
+def translate_argument_names() -> Iterator[None]:
+    """Replace option and placeholder names in errors by the parameters of the same name."""
+    try:
+        yield
+    except InvalidArguments as error:
+        problems = [(problem.argument.lower().lstrip("-"), problem.rule) for problem in error.problems]
+        raise InvalidArguments([Problem(_PARAMETERS.get(name, name), rule) for name, rule in problems]) from error

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.console.block_json import BlockSlice, serialize_blocks
+from refdesk.console.block_json import serialize_blocks
 from refdesk.console.params import ReadParams
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Chunk, Code, Section, Table
@@ -59,7 +59,7 @@ def read(packed: PackedDocument, params: ReadParams) -> dict[str, Any]:
     end = block_range.start + len(blocks)
     starts = {section.start: section.id for section in sections if section.level}
     answer: dict[str, Any] = {
-        "blocks": serialize_blocks(BlockSlice(block_range.start, blocks, starts, block_range.hits)),
+        "blocks": serialize_blocks(blocks, block_range.start, starts, block_range.hits),
         "section": block_range.section or _find_section(sections, block_range.start),
         "page": _find_page(packed, block_range.start) if blocks else None,
         "chunk_ids": list(block_range.chunks),

@@ -5,16 +5,20 @@ Servers can't be added or reconfigured here: anyone with console access could ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.config import McpServerConfig
-from refdesk.console.error_wording import translate_argument_names
-from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams
-from refdesk.console.rights import CanReach, CanReachServer, Rights
+from refdesk.console.params import (
+    ApproveParams,
+    NoParams,
+    ServerLogParams,
+    SetServerParams,
+    translate_argument_names,
+)
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
@@ -25,6 +29,25 @@ from refdesk.validation import nearest_name, shorten
 
 MAX_DESCRIPTION_LENGTH = 500
 """Characters shown of a tool's description."""
+
+
+CanReach = Callable[[Caller, str, str, Collection[str]], bool]
+"""Whether a caller may use an item of a server, given the item's name and the server's tenants."""
+
+CanReachServer = Callable[[Caller, str, Collection[str]], bool]
+"""Whether a caller may use any item of a server."""
+
+
+class Rights(Protocol):
+    """Permission checks."""
+
+    def toolsets(self, caller: Caller) -> frozenset[str]:
+        """Return the toolsets open to a caller."""
+        ...
+
+    def may(self, caller: Caller, method: str) -> bool:
+        """Whether a caller may call a console method."""
+        ...
 
 
 class ServerSettings(Protocol):
@@ -66,10 +89,8 @@ class Servers:
         """List the servers visible to the caller."""
         NoParams.of(call)
         changeable = await self._list_changeable(call.caller)
-        visible = self._list_visible(call.caller)
-        return {
-            "servers": [self._serialize(name, settings, call.caller, changeable) for name, settings in visible.items()]
-        }
+        visible = self._list_visible(call.caller).items()
+        return {"servers": [self._serialize(name, settings, call.caller, changeable) for name, settings in visible]}
 
     async def server_log(self, call: Call) -> dict[str, Any]:
         """Return the last lines of a server's standard error. Secrets were masked when it was stored."""
@@ -91,8 +112,19 @@ class Servers:
         """Approve or reject held tools, like `refdesk servers approve`. Takes effect at once."""
         params = ApproveParams.of(call)
         self._require_visible(params.name, call.caller)
+
+        def decide_pending() -> None:
+            pins = self._fleet.pins
+            pending = pins.list_held(params.name, params.tool)
+            if params.sha256 is not None and any(held.sha256 != params.sha256 for held in pending):
+                raise InvalidArguments([Problem("sha256", "the tool has changed since it was shown; reload the page")])
+            if params.reject:
+                pins.reject(params.name, params.tool)
+            else:
+                pins.approve(params.name, params.tool, as_shown=pending)
+
         with translate_argument_names():
-            await to_thread.run_sync(self._decide, params)
+            await to_thread.run_sync(decide_pending)
         await self._fleet.review()
         return await self._serialize_changed(params.name, call.caller)
 
@@ -103,16 +135,6 @@ class Servers:
     def list_names(self, caller: Caller) -> Collection[str]:
         """Return the names of the servers visible to a caller."""
         return self._list_visible(caller).keys()
-
-    def _decide(self, params: ApproveParams) -> None:
-        pins = self._fleet.pins
-        pending = pins.list_held(params.name, params.tool)
-        if params.sha256 is not None and any(held.sha256 != params.sha256 for held in pending):
-            raise InvalidArguments([Problem("sha256", "the tool has changed since it was shown; reload the page")])
-        if params.reject:
-            pins.reject(params.name, params.tool)
-        else:
-            pins.approve(params.name, params.tool, as_shown=pending)
 
     def _list_visible(self, caller: Caller) -> dict[str, McpServerConfig]:
         """Return the settings of the servers visible to a caller, enabled or not."""
@@ -147,15 +169,8 @@ class Servers:
             stopped = {"state": "Stopped", "breaker": "closed", "in_flight": 0, "last_error": None}
             return {"name": name, "enabled": False, "held": held, **stopped}
         described = connection.describe()
-        return {
-            "name": name,
-            "enabled": True,
-            "held": held,
-            "state": described["state"],
-            "breaker": described["breaker"],
-            "in_flight": described["in_flight"],
-            "last_error": described.get("message"),
-        }
+        running = {key: described[key] for key in ("state", "breaker", "in_flight")}
+        return {"name": name, "enabled": True, "held": held, **running, "last_error": described.get("message")}
 
     def _serialize(
         self, name: str, settings: McpServerConfig, caller: Caller, changeable: Collection[str]
