@@ -13,8 +13,7 @@ import anyio
 import pytest
 
 from refdesk.answers.chat import REASONING_TOKENS, Chat, open_chat
-from refdesk.answers.prompt import ModelPrompt
-from refdesk.answers.question import Question
+from refdesk.answers.question import ModelPrompt, Question
 from refdesk.config import AnswersConfig
 from refdesk.errors import BreakerOpen, WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE

@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.answers.extractive import MAX_EMBEDDED_FRAGMENTS, Vectors, extract
+from refdesk.answers.extractive import (
+    MAX_EMBEDDED_FRAGMENTS,
+    FragmentPosition,
+    QuoteSelection,
+    Vectors,
+    build_quotes,
+    extract,
+)
 from refdesk.answers.question import Question
-from refdesk.answers.quoting import FragmentPosition, QuoteSelection, build_quotes
 from refdesk.answers.sentences import split_fragments
 from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Hit

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.answers.prompt import MAX_PASSAGE_TOKENS, RETRY_NOTE, build_prompt, limit_passages
-from refdesk.answers.question import Question
+from refdesk.answers.question import MAX_PASSAGE_TOKENS, RETRY_NOTE, Question, build_prompt, limit_passages
 from refdesk.documents.tokens import count_tokens
 from tests.answers.sample_hits import BACKUP, PORT, hit
 

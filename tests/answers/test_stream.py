@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.answers.stream import MAX_BODY_BYTES, ChatCompletion, MalformedCompletion
+from refdesk.answers.chat import MAX_BODY_BYTES, ChatCompletion, MalformedCompletion
 from tests.answers.endpoint import events
 
 BODY = events("Größe ", "ist ", "5 [1]. 索引", "\n", "`a[1]`")

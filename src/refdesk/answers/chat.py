@@ -7,7 +7,7 @@ contains the API key.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -17,14 +17,13 @@ import anyio
 import orjson
 from yarl import URL
 
-from refdesk.answers.prompt import ModelPrompt
-from refdesk.answers.question import Question
-from refdesk.answers.stream import ChatCompletion, MalformedCompletion
+from refdesk.answers.question import MAX_NAME_CHARACTERS, ModelPrompt, Question
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.http_client import CONNECT_ERRORS, iter_body, open_http_session, split_login, wrap_body
 from refdesk.resilience.retries import parse_retry_after
+from refdesk.support.lru import BoundedDict
 from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
 
@@ -34,11 +33,17 @@ CONNECT_SECONDS = 5.0
 MAX_CONNECTIONS = 32
 """Concurrent answers; as many again are queued within their own deadline, and more are rejected."""
 
+MAX_REMEMBERED_MODELS = 100
+"""Bounded, since callers choose the names of models."""
+
 MAX_ERROR_BYTES = 16 * 1024
 """Largest error body that is read; only its message is used."""
 
 MAX_ERROR_CHARACTERS = 200
 """Length of the endpoint's error message in ours."""
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""An answer of 4,000 tokens streams in about a megabyte, most of it overhead around each token."""
 
 REASONING_TOKENS = 2048
 """Extra tokens for models that reason before they write: for them, the limit counts both."""
@@ -74,7 +79,8 @@ class Chat:
         self._seconds = settings.timeout_seconds
         self._session = session
         self.dependency = Dependency("answers", SERVICE, concurrency=MAX_CONNECTIONS)
-        self._unsupported: dict[str, frozenset[str]] = {}
+        self._unsupported: BoundedDict[str, frozenset[str]] = BoundedDict(MAX_REMEMBERED_MODELS)
+        """Parameters that a model rejects."""
 
     async def write(self, question: Question, prompt: ModelPrompt) -> tuple[str, str]:
         """Return the model's answer and its name. Not retried: an answer costs money and the caller's time."""
@@ -94,7 +100,9 @@ class Chat:
         with self.dependency.asking("write"):
             with anyio.move_on_after(self._seconds), self._translate_errors():
                 return await self._complete(model, question, prompt)
-            raise self._build_timeout()
+            raise WriterFailed(
+                f"{self._name} took longer than {self._seconds:g} seconds. Try again, or raise answers.timeout_seconds."
+            )
 
     async def _complete(self, model: str, question: Question, prompt: ModelPrompt) -> ChatCompletion | WriterFailed:
         """Request a completion, again without parameters that the model rejects, as reasoning models do."""
@@ -112,13 +120,7 @@ class Chat:
             parameter = _find_unsupported_parameter(response.status, error)
             if parameter is None or parameter in unsupported:
                 return self._build_refusal(response, model, error)
-            self._record_unsupported(model, unsupported | {parameter})
-
-    def _record_unsupported(self, model: str, unsupported: frozenset[str]) -> None:
-        """Remember the unsupported parameters of a model; bounded, since callers choose the names."""
-        if len(self._unsupported) >= 100:
-            self._unsupported.clear()
-        self._unsupported[model] = unsupported
+            self._unsupported[model] = unsupported | {parameter}
 
     def _build_headers(self) -> dict[str, str]:
         headers = {
@@ -154,11 +156,6 @@ class Chat:
         except MalformedCompletion as error:
             raise WriterFailed(f"{self._name} returned an invalid answer: {error}. Try again.") from error
 
-    def _build_timeout(self) -> WriterFailed:
-        return WriterFailed(
-            f"{self._name} took longer than {self._seconds:g} seconds. Try again, or raise answers.timeout_seconds."
-        )
-
     def _build_refusal(self, response: aiohttp.ClientResponse, model: str, error: dict[str, Any]) -> WriterFailed:
         status = response.status
         message = self._quote_error(error)
@@ -185,6 +182,84 @@ class Chat:
         for secret in filter(None, (self._key, *self._secrets)):
             message = message.replace(secret, "********")
         return f" It says: {' '.join(message.split())[:MAX_ERROR_CHARACTERS]!r}."
+
+
+class MalformedCompletion(Exception):
+    """The body is not a chat completion; the message says why."""
+
+
+class ChatCompletion:
+    """A chat completion as it is received."""
+
+    def __init__(self) -> None:
+        self.model = ""
+        self.finish_reason: str | None = None
+        """Why the model stopped; None until then."""
+        self.is_done = False
+        self._texts: list[str] = []
+        self._rest = b""
+        self._size = 0
+
+    @property
+    def text(self) -> str:
+        """The text received so far."""
+        return "".join(self._texts)
+
+    def feed(self, data: bytes) -> None:
+        """Parse the next bytes of an event stream, split anywhere."""
+        self.check_size(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._feed_line(line.rstrip(b"\r"))
+
+    def check_size(self, data: bytes) -> None:
+        """Count bytes and raise if the body is too large."""
+        self._size += len(data)
+        if self._size > MAX_BODY_BYTES:
+            raise MalformedCompletion(f"its answer is larger than {MAX_BODY_BYTES} bytes")
+
+    def close(self) -> None:
+        """End the stream; raise if it is incomplete."""
+        self._feed_line(self._rest)
+        if not self.is_done and self.finish_reason is None:
+            raise MalformedCompletion("its answer ended early")
+
+    def feed_body(self, body: bytes) -> None:
+        """Parse a whole body, from an endpoint that does not stream."""
+        self._feed_event(body, "message")
+        self.is_done = True
+
+    def _feed_line(self, line: bytes) -> None:
+        """Parse one line; comments and fields other than `data` are ignored."""
+        if not line.startswith(b"data:") or self.is_done:
+            return
+        data = line.removeprefix(b"data:").strip()
+        if data == b"[DONE]":
+            self.is_done = True
+        elif data:
+            self._feed_event(data, "delta")
+
+    def _feed_event(self, data: bytes, holder: str) -> None:
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise MalformedCompletion("its answer is not JSON") from error
+        if not isinstance(event, Mapping):
+            raise MalformedCompletion("its answer is not a chat completion")
+        if event.get("error"):
+            raise MalformedCompletion("it reported an error in the middle of its answer")
+        model = event.get("model")
+        if isinstance(model, str) and model:
+            self.model = model[:MAX_NAME_CHARACTERS]
+        choices = event.get("choices")
+        choice = next((item for item in choices if isinstance(item, Mapping)), {}) if isinstance(choices, list) else {}
+        held = choice.get(holder)
+        content = held.get("content") if isinstance(held, Mapping) else None
+        if isinstance(content, str):
+            self._texts.append(content)
+        finish = choice.get("finish_reason")
+        if isinstance(finish, str):
+            self.finish_reason = finish
 
 
 def _build_body(model: str, question: Question, prompt: ModelPrompt, unsupported: frozenset[str]) -> dict[str, Any]:

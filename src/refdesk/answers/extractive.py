@@ -5,17 +5,19 @@ Works offline. It adds nothing but the citations, and one sentence if the docume
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 import numpy as np
 from anyio import to_thread
 from numpy.typing import NDArray
 
 from refdesk.answers.question import EXTRACTIVE, Question, WrittenAnswer
-from refdesk.answers.quoting import FragmentPosition, QuoteSelection, build_quotes
 from refdesk.answers.sentences import Fragment, has_content, split_fragments, strip_markup
 from refdesk.answers.words import Term, extract_stems, extract_terms, measure_coverage
+from refdesk.documents.tokens import measure_tokens
 from refdesk.engines.base import Hit
 from refdesk.errors import DependencyError
 
@@ -56,6 +58,30 @@ SUPPORT_LEXICAL_WEIGHT, SUPPORT_SEMANTIC_WEIGHT = 0.6, 0.4
 and phrases that the PostgreSQL manual answers, 195 are answered; of 75 that it doesn't answer, 69 are refused,
 including all but 6 of the 35 that only seem to be about it."""
 
+CITATION_TOKENS = 4
+"""Cost of `[12]` and the whitespace around it."""
+
+MAX_QUOTES = 8
+"""Fragments picked for an answer."""
+
+MAX_LIST_ITEMS = 8
+"""List items quoted after the sentence that introduces them."""
+
+_BACK_REFERENCE = re.compile(
+    r"[*_(]*(?:this|these|that|those|it|its|they|such|however|therefore|thus|hence|then|also|otherwise|instead|"
+    r"similarly|in (?:this|that|these|such)|for (?:example|instance)|but|and|so)\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d+\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentPosition:
+    """Index of a hit, and of a fragment in it."""
+
+    hit: int
+    fragment: int
+
 
 @dataclass(frozen=True, slots=True)
 class QuoteCandidate:
@@ -66,18 +92,8 @@ class QuoteCandidate:
     stems: frozenset[str]
     context: frozenset[str]
     """Stems of the hit's title and headings, and of the term that the fragment defines."""
-    coverage: float
-    """Weighted share of the question that the fragment contains."""
     heading: str
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredCandidate:
-    """A candidate with its final score."""
-
-    candidate: QuoteCandidate
     score: float
-    similarity: float | None
 
 
 async def extract(question: Question, hits: Sequence[Hit], embed: Embed | None = None) -> WrittenAnswer:
@@ -85,14 +101,20 @@ async def extract(question: Question, hits: Sequence[Hit], embed: Embed | None =
     terms = extract_terms(question.text)
     fragments = await to_thread.run_sync(lambda: [split_fragments(hit.text) for hit in hits[:MAX_HITS]])
     candidates = await to_thread.run_sync(_collect_candidates, terms, fragments, hits)
-    likely = sorted(candidates, key=lambda candidate: -_score_without_embedding(candidate, hits))[
-        :MAX_EMBEDDED_FRAGMENTS
-    ]
-    similarities = await _compare_embeddings(question.text, likely, embed) if embed and likely else None
-    scored = _score(likely, hits, similarities)
-    if not scored or not _is_supported(terms, candidates, scored):
+    best = _sort_by_score(candidates)[:MAX_EMBEDDED_FRAGMENTS]
+    similarities = await _compare_embeddings(question.text, best, embed) if embed and best else None
+    if not best or not _is_supported(terms, candidates, similarities):
         return build_not_found(hits)
-    return _quote_best(question, scored, fragments, hits)
+    if similarities is not None:
+        best = _sort_by_score(
+            replace(one, score=one.score + SEMANTIC_WEIGHT * max(0.0, similarity) * KIND_WEIGHTS[one.fragment.kind])
+            for one, similarity in zip(best, similarities, strict=True)
+        )
+    return _quote_best(question, best, fragments, hits)
+
+
+def _sort_by_score(candidates: Iterable[QuoteCandidate]) -> list[QuoteCandidate]:
+    return sorted(candidates, key=lambda candidate: -candidate.score)
 
 
 def build_not_found(hits: Sequence[Hit]) -> WrittenAnswer:
@@ -110,7 +132,11 @@ def build_not_found(hits: Sequence[Hit]) -> WrittenAnswer:
 def _collect_candidates(terms: tuple[Term, ...], fragments: HitFragments, hits: Sequence[Hit]) -> list[QuoteCandidate]:
     """Return every fragment that can be quoted; identical texts once, from the best hit."""
     candidates: dict[str, QuoteCandidate] = {}
+    best_score = max((hit.score for hit in hits), default=0.0) or 1.0
     for number, (hit, hit_fragments) in enumerate(zip(hits, fragments, strict=False)):
+        # The search's opinion of the hit, from 0 to 1: its relative score and its rank.
+        rank = 0.5 * hit.score / best_score + 0.5 / (1 + number)
+        heading = hit.path[-1] if hit.path else hit.document.title
         heading_stems = extract_stems(" ".join((hit.document.title, *hit.path)))
         context, lead = heading_stems, -1
         for position, fragment in enumerate(hit_fragments):
@@ -123,21 +149,11 @@ def _collect_candidates(terms: tuple[Term, ...], fragments: HitFragments, hits: 
                 continue
             stems = extract_stems(strip_markup(fragment.text))
             coverage = measure_coverage(terms, stems, context, CONTEXT_WEIGHT)
-            heading = hit.path[-1] if hit.path else hit.document.title
-            candidate = QuoteCandidate(FragmentPosition(number, position), fragment, stems, context, coverage, heading)
+            score = (LEXICAL_WEIGHT * coverage + RANK_WEIGHT * rank) * KIND_WEIGHTS[fragment.kind]
+            place = FragmentPosition(number, position)
+            candidate = QuoteCandidate(place, fragment, stems, context, heading, score)
             candidates.setdefault(" ".join(fragment.text.split()).casefold(), candidate)
     return list(candidates.values())
-
-
-def _score_rank(candidate: QuoteCandidate, hits: Sequence[Hit]) -> float:
-    """Return the search's opinion of the hit, from 0 to 1: its rank and its relative score."""
-    best = max(hit.score for hit in hits) or 1.0
-    return 0.5 * hits[candidate.position.hit].score / best + 0.5 / (1 + candidate.position.hit)
-
-
-def _score_without_embedding(candidate: QuoteCandidate, hits: Sequence[Hit]) -> float:
-    score = LEXICAL_WEIGHT * candidate.coverage + RANK_WEIGHT * _score_rank(candidate, hits)
-    return score * KIND_WEIGHTS[candidate.fragment.kind]
 
 
 async def _compare_embeddings(question: str, candidates: Sequence[QuoteCandidate], embed: Embed) -> list[float] | None:
@@ -150,52 +166,34 @@ async def _compare_embeddings(question: str, candidates: Sequence[QuoteCandidate
     return [float(value) for value in np.nan_to_num(vectors[1:] @ vectors[0])]
 
 
-def _score(
-    candidates: Sequence[QuoteCandidate], hits: Sequence[Hit], similarities: list[float] | None
-) -> list[ScoredCandidate]:
-    """Score the candidates, best first."""
-    scored = []
-    for number, candidate in enumerate(candidates):
-        score = _score_without_embedding(candidate, hits)
-        similarity = similarities[number] if similarities else None
-        if similarity is not None:
-            score += SEMANTIC_WEIGHT * max(0.0, similarity) * KIND_WEIGHTS[candidate.fragment.kind]
-        scored.append(ScoredCandidate(candidate, score, similarity))
-    return sorted(scored, key=lambda entry: -entry.score)
-
-
 def _is_supported(
-    terms: tuple[Term, ...], candidates: Sequence[QuoteCandidate], scored: Sequence[ScoredCandidate]
+    terms: tuple[Term, ...], candidates: Sequence[QuoteCandidate], similarities: Sequence[float] | None
 ) -> bool:
-    coverage = _measure_best_passage(terms, candidates)
-    similarity = max((entry.similarity for entry in scored if entry.similarity is not None), default=None)
-    if similarity is None:
-        return coverage >= MIN_LEXICAL_COVERAGE
-    return SUPPORT_LEXICAL_WEIGHT * coverage + SUPPORT_SEMANTIC_WEIGHT * similarity >= MIN_SUPPORT
-
-
-def _measure_best_passage(terms: tuple[Term, ...], candidates: Sequence[QuoteCandidate]) -> float:
-    """Return the coverage of the best single passage: terms spread over many passages answer nothing."""
+    # The best single passage counts: terms spread over many passages answer nothing.
     by_hit: dict[int, set[str]] = {}
     for candidate in candidates:
-        by_hit.setdefault(candidate.position.hit, set(candidate.context)).update(candidate.stems, candidate.context)
-    return max(measure_coverage(terms, frozenset(stems), frozenset(), 0.0) for stems in by_hit.values())
+        by_hit.setdefault(candidate.position.hit, set()).update(candidate.stems, candidate.context)
+    coverage = max(measure_coverage(terms, frozenset(stems), frozenset(), 0.0) for stems in by_hit.values())
+    if similarities is None:
+        return coverage >= MIN_LEXICAL_COVERAGE
+    return SUPPORT_LEXICAL_WEIGHT * coverage + SUPPORT_SEMANTIC_WEIGHT * max(similarities) >= MIN_SUPPORT
 
 
 def _quote_best(
-    question: Question, scored: Sequence[ScoredCandidate], fragments: HitFragments, hits: Sequence[Hit]
+    question: Question, best: Sequence[QuoteCandidate], fragments: HitFragments, hits: Sequence[Hit]
 ) -> WrittenAnswer:
     """Quote the best candidates that add something new and fit the budget."""
     selection = QuoteSelection(fragments, question.max_tokens)
     quoted_stems: list[frozenset[str]] = []
-    for entry in scored:
-        if entry.score < MIN_RELATIVE_SCORE * scored[0].score:
+    for candidate in best:
+        if candidate.score < MIN_RELATIVE_SCORE * best[0].score:
             break
-        stems = entry.candidate.stems
-        if not any(_is_duplicate(stems, other) for other in quoted_stems) and selection.add(entry.candidate.position):
+        stems = candidate.stems
+        is_duplicate = any(len(stems & other) >= DUPLICATE_OVERLAP * len(stems | other) for other in quoted_stems)
+        if not is_duplicate and selection.add(candidate.position):
             quoted_stems.append(stems)
     if not selection.picked:
-        hit = scored[0].candidate.position.hit
+        hit = best[0].position.hit
         text = f"The passage that answers this exceeds max_tokens. Read it, or ask with a larger limit. [{hit + 1}]"
         return WrittenAnswer(text, (hit,), EXTRACTIVE, found=True)
     quoted = build_quotes(tuple(dict.fromkeys((*selection.picked, *selection.positions))), fragments, hits)
@@ -203,5 +201,124 @@ def _quote_best(
     return WrittenAnswer("\n\n".join(quote.text for quote in quoted), cited, EXTRACTIVE, found=True)
 
 
-def _is_duplicate(stems: frozenset[str], other: frozenset[str]) -> bool:
-    return len(stems & other) >= DUPLICATE_OVERLAP * len(stems | other)
+# Quotes: slices of a hit's text. Only citations and line breaks between them are added.
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Slices of one hit under one citation."""
+
+    hit: int
+    slices: tuple[str, ...]
+    is_prose: bool
+    """Whether the citation can follow on the same line; below a table or code it cannot."""
+
+    @property
+    def text(self) -> str:
+        """The quote with its citation."""
+        citation = f"[{self.hit + 1}]"
+        between = "\n\n" if self.is_prose else "\n"
+        return between.join(self.slices) + (f" {citation}" if self.is_prose else f"\n\n{citation}")
+
+
+class QuoteSelection:
+    """The fragments to quote, within a token budget."""
+
+    def __init__(self, fragments: Sequence[Sequence[Fragment]], max_tokens: int) -> None:
+        """`fragments`: those of each hit."""
+        self._fragments = fragments
+        self._budget = max_tokens
+        self.positions: set[FragmentPosition] = set()
+        self.picked: list[FragmentPosition] = []
+
+    def add(self, position: FragmentPosition) -> bool:
+        """Add a fragment with its complements, or alone if those do not fit; return whether it was added."""
+        if len(self.picked) >= MAX_QUOTES:
+            return False
+        required = set(find_required(self._fragments[position.hit], position.fragment))
+        complete = required | set(find_complements(self._fragments[position.hit], position.fragment))
+        for numbers in (complete, required):
+            missing = {FragmentPosition(position.hit, number) for number in numbers} - self.positions
+            texts = (self._fragments[part.hit][part.fragment].text for part in missing)
+            cost = sum(measure_tokens(text) + CITATION_TOKENS for text in texts)
+            if cost <= self._budget:
+                self.positions |= missing
+                self.picked.append(position)
+                self._budget -= cost
+                return True
+        return False
+
+
+def find_required(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
+    """Yield the fragment and those it is incomprehensible without: a table's head, the term that it defines."""
+    yield number
+    fragment = fragments[number]
+    if fragment.kind == "row":
+        yield from (at for at, other in enumerate(fragments) if other.block == fragment.block and other.kind == "head")
+    first = next(at for at, other in enumerate(fragments) if other.block == fragment.block)
+    if first and fragments[first - 1].kind == "lead":
+        yield first - 1
+
+
+def find_complements(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
+    """Yield the neighbours that complete a fragment: the antecedent of `this`, and what follows a colon."""
+    fragment = fragments[number]
+    before = fragments[number - 1] if number else None
+    if before and before.kind == "sentence":
+        leans = before.block == fragment.block and fragment.kind == "sentence" and _BACK_REFERENCE.match(fragment.text)
+        if leans or (fragment.kind == "code" and before.text.endswith(":")):
+            yield number - 1
+    if fragment.text.endswith(":"):
+        yield from _find_introduced(fragments, number)
+
+
+def _find_introduced(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
+    """Yield what a sentence ending in a colon introduces: the code below it, or the list items."""
+    following = fragments[number + 1 : number + 1 + MAX_LIST_ITEMS]
+    if following and following[0].kind == "code":
+        yield number + 1
+        return
+    for at, fragment in enumerate(following, number + 1):
+        if not fragment.is_item:
+            return
+        yield at
+
+
+def build_quotes(
+    positions: Sequence[FragmentPosition], fragments: Sequence[Sequence[Fragment]], hits: Sequence[Hit]
+) -> list[Quote]:
+    """Return the quotes in reading order, grouped by document, in the order of each document's first position."""
+    order: dict[str, int] = {}
+    for position in positions:
+        order.setdefault(hits[position.hit].document.id, len(order))
+
+    def reading_order(position: FragmentPosition) -> tuple[int, int, int, int]:
+        hit = hits[position.hit]
+        number = _NUMBER.search(hit.chunk_id)
+        return order[hit.document.id], int(number[0]) if number else 0, position.hit, position.fragment
+
+    in_order = sorted(positions, key=reading_order)
+    return [
+        quote
+        for hit, group in groupby(in_order, key=lambda position: position.hit)
+        for quote in _build_hit_quotes(hit, hits[hit].text, fragments[hit], [position.fragment for position in group])
+    ]
+
+
+def _build_hit_quotes(hit: int, text: str, fragments: Sequence[Fragment], numbers: Sequence[int]) -> Iterator[Quote]:
+    """Yield a quote per run of neighbours; a table's head and a term are joined with what needs them."""
+    slices: list[str] = []
+    start = numbers[0]
+    for number, following in pairwise((*numbers, None)):
+        if number is None or following == number + 1:
+            continue
+        slices.append(text[fragments[start].start : fragments[number].end])
+        if following is None or not _is_continued_by(fragments[number], fragments[following]):
+            yield Quote(hit, tuple(slices), fragments[number].kind in ("sentence", "lead"))
+            slices = []
+        start = following if following is not None else start
+
+
+def _is_continued_by(fragment: Fragment, following: Fragment) -> bool:
+    in_same_table = fragment.kind in ("head", "row") and fragment.block == following.block
+    return in_same_table or fragment.kind == "lead"

@@ -6,16 +6,22 @@ citation refers to a retrieved passage; it gets a second attempt, then extractiv
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from refdesk.answers.chat import Chat, open_chat
 from refdesk.answers.citations import check_grounding
 from refdesk.answers.extractive import Embed, build_not_found, extract
-from refdesk.answers.prompt import build_prompt, limit_passages
-from refdesk.answers.question import Question, WrittenAnswer
-from refdesk.answers.sampling import build_request, build_request_name, sample, sample_if_answered
+from refdesk.answers.question import (
+    MAX_NAME_CHARACTERS,
+    Question,
+    WrittenAnswer,
+    build_prompt,
+    limit_passages,
+)
 from refdesk.calls import Client, InputRequired
 from refdesk.config import AnswersConfig
 from refdesk.engines.base import Hit
@@ -68,19 +74,25 @@ class Answers:
         return _accept(await draft(False), hits) or _accept(await draft(True), hits)
 
     async def _write_with_client(self, client: Client, question: Question, hits: Sequence[Hit]) -> WrittenAnswer | None:
-        name = build_request_name(question, hits)
-        first, second = (
-            build_request(question, build_prompt(question, hits, is_retry=is_retry)) for is_retry in (False, True)
-        )
+        """Ask the client's own model, through MCP sampling.
+
+        A client of the stateless revision is asked by ending its call, and calls again with the response. The handler
+        then runs from the start, may find other hits, and sees only the latest response. So the request's name
+        identifies the hits, and a response to the second attempt is looked up if there is none to the first.
+        """
+        about = (question.text, *(f"{hit.chunk_id} {hit.document.digest}" for hit in hits))
+        name = f"answer-{hashlib.sha256(chr(0).join(about).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         try:
             try:
-                draft = await sample(client, name, first)
-            except InputRequired:
-                second_draft = await sample_if_answered(client, f"{name}-again", second)
-                if second_draft is None:
-                    raise
-                return _accept(second_draft, hits)
-            return _accept(draft, hits) or _accept(await sample(client, f"{name}-again", second), hits)
+                draft = await _sample(client, name, question, hits)
+            except InputRequired as first_request:
+                try:
+                    return _accept(await _sample(client, f"{name}-again", question, hits, is_retry=True), hits)
+                except InputRequired:
+                    raise first_request from None
+            return _accept(draft, hits) or _accept(
+                await _sample(client, f"{name}-again", question, hits, is_retry=True), hits
+            )
         except (ClientCannot, MissingCapability):
             return None
 
@@ -93,3 +105,26 @@ def _accept(draft: Draft, hits: Sequence[Hit]) -> WrittenAnswer | None:
         return WrittenAnswer(text, grounding.cited, model, found=not grounding.is_denial)
     logger.info("answer.refused", extra={"fields": {"model": model, "unknown_citations": len(grounding.unknown)}})
     return None
+
+
+async def _sample(
+    client: Client, name: str, question: Question, hits: Sequence[Hit], *, is_retry: bool = False
+) -> Draft:
+    """Return the client's answer and its model; raises ClientCannot, MissingCapability or InputRequired."""
+    prompt = build_prompt(question, hits, is_retry=is_retry)
+    params: dict[str, Any] = {
+        "messages": [{"role": "user", "content": {"type": "text", "text": prompt.user}}],
+        "systemPrompt": prompt.system,
+        "maxTokens": question.max_tokens,
+        "temperature": question.temperature,
+        "includeContext": "none",
+    }
+    if question.model:
+        params["modelPreferences"] = {"hints": [{"name": question.model}]}
+    answer: object = await client.ask(name, "sampling/createMessage", params)
+    message = answer if isinstance(answer, Mapping) else {}
+    content, model = message.get("content"), message.get("model")
+    items = content if isinstance(content, list) else [content]
+    texts = [item.get("text") for item in items if isinstance(item, Mapping) and item.get("type") == "text"]
+    text = "\n\n".join(text for text in texts if isinstance(text, str)).strip()
+    return text, model[:MAX_NAME_CHARACTERS] if isinstance(model, str) and model else "sampling"
