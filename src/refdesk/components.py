@@ -50,7 +50,7 @@ from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.collection_scope import ScopeResolver
+from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion
 from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.document_lookup import DocumentLookup
@@ -59,14 +59,13 @@ from refdesk.tools.federation import Federation
 from refdesk.tools.file_sources import OpenFolders, Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import IngestionTools
-from refdesk.tools.projects import Projects
 from refdesk.tools.prompts import KnowledgePrompts
 from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import ChangePublisher, KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_search import ToolSearch, open_tool_search
-from refdesk.tools.windows import LocalWindows, open_windows
+from refdesk.tools.windows import open_windows
 from refdesk.version import __version__
 
 RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert", "refdesk": "downstream"}
@@ -172,11 +171,10 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     config, engine = components.config, components.engine
     registry, conversions = components.registry, components.conversions
     shelves = DocumentLookup(conversions, engine)
-    local = LocalWindows(shelves, engine)
-    windows = await stack.enter_async_context(open_windows(config.reader, local))
+    windows = await stack.enter_async_context(open_windows(config.reader))
     embed = partial(embed_with_priority, components.embedder) if components.embedder else None
     answers = await stack.enter_async_context(open_answers(config.answers, embed))
-    components.monitor_dependencies(windows.dependency, answers.dependency)
+    components.monitor_dependencies(windows.dependency if windows else None, answers.dependency)
     ttl = config.cache.ttl
     federation = Federation(components.fleet, components.cache, ttl.search, can_reach)
     Documentation(engine, components.cache, ttl.search, federation=federation).register(registry)
@@ -185,7 +183,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
         components.permissions.filter_tools(components.dispatcher.tools),
         components.metrics.count_rate_limited,
     )
-    Reader(shelves, windows, local, config.reader, blocklist, tools, components.limits(), refused).register(registry)
+    Reader(shelves, windows, config.reader, blocklist, tools, components.limits(), refused).register(registry)
     sources = Sources(conversions, config.convert, _create_open_folders(config))
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)

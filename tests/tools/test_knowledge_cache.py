@@ -23,9 +23,8 @@ from refdesk.engines.base import Engine, Hit
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import EngineError
 from refdesk.resilience.redis_connection import open_redis
-from refdesk.tools.collection_scope import ScopeResolver
+from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.documentation import Documentation
-from refdesk.tools.projects import Projects
 from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.registry import Registry
 from tests.cache.helpers import Clock

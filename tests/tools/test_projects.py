@@ -14,7 +14,7 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, SilentClient, TenantId, UserId
 from refdesk.errors import EngineError, StorageError
-from refdesk.tools.projects import MappingFile, ProjectEntry
+from refdesk.tools.collection_scope import MappingFile, ProjectEntry
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 

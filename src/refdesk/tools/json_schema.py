@@ -44,6 +44,12 @@ class Result(BaseModel):
         """Return the result as text."""
 
 
+class ResultItem(BaseModel):
+    """Base of the parts of structured results."""
+
+    model_config = ConfigDict(frozen=True)
+
+
 def build_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return the trimmed JSON Schema of a model."""
     # Results are described as serialized, arguments as sent.

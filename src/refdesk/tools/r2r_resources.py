@@ -20,8 +20,8 @@ from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, Engine, Li
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
+from refdesk.tools.collection_scope import Projects
 from refdesk.tools.paging import format_document, format_section
-from refdesk.tools.projects import Projects
 from refdesk.tools.registry import Registry
 
 MAX_TENANTS = 10_000

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain
 from typing import Annotated, Any, TypeVar
 
 from anyio import to_thread
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from refdesk.calls import WINDOW_METHOD, Call, ToolEntry
+from refdesk.calls import WINDOW_METHOD, Call, TenantId, ToolEntry
 from refdesk.config import ReaderConfig
+from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import PackedDocument
@@ -18,13 +19,13 @@ from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
-from refdesk.tools.document_lookup import DocumentLookup
-from refdesk.tools.json_schema import Arguments, Result, Unlisted
-from refdesk.tools.links import rewrite_links
-from refdesk.tools.places import build_place_not_found, find_section
+from refdesk.tools.document_lookup import DocumentLookup, resolve_reference
+from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
+from refdesk.tools.links import resolve_links, rewrite_links
+from refdesk.tools.places import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
-from refdesk.tools.windows import LocalWindows, WindowChunk, Windows, make_chunk_id
+from refdesk.tools.windows import RemoteWindows, WindowChunk
 from refdesk.validation import invalid_arguments, shorten
 
 TOOLSET = "reader"
@@ -32,9 +33,11 @@ TOOLSET = "reader"
 SNIPPET_CHARACTERS = 600
 """Length of a search result."""
 
+ENTRY_BYTES = 48
+"""Overhead of an outline entry besides id and title, and of a chunk besides its text."""
+
 R = TypeVar("R", bound="_ReadResult")
 T = TypeVar("T", bound="_ReadText")
-A = TypeVar("A", bound=Arguments)
 DocId = Annotated[str, Field(min_length=1, max_length=2000, description="Document id or handle.")]
 Cursor = Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="From the last answer.")]
 Budget = Annotated[int | None, Field(ge=100, le=20_000)]
@@ -145,9 +148,7 @@ class DocumentMetadata(_ReadResult):
         return "\n".join(lines)
 
 
-class Snippet(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class Snippet(ResultItem):
     text: str
     section_id: str
     section: str | None = None
@@ -165,12 +166,12 @@ class Snippets(_ReadResult):
         if not self.results:
             return f"Nothing in {self.doc_id} matches; read_doc_metadata lists its sections."
         left_out = [f"({self.omitted} more left out; raise max_tokens)"] if self.omitted else []
-        return "\n\n".join([*map(_format_snippet, self.results), *left_out])
-
-
-def _format_snippet(hit: Snippet) -> str:
-    where = f"section {hit.section_id}, page {hit.page}, chunk {hit.chunk_id}"
-    return f"### {hit.section or '(start)'} [{where}]\n{hit.text}"
+        snippets = [
+            f"### {hit.section or '(start)'} [section {hit.section_id}, page {hit.page}, chunk {hit.chunk_id}]\n"
+            f"{hit.text}"
+            for hit in self.results
+        ]
+        return "\n\n".join([*snippets, *left_out])
 
 
 class ChunkWindow(_ReadResult):
@@ -184,7 +185,7 @@ class ChunkWindow(_ReadResult):
         return "\n\n".join([*parts, f"({len(self.chunks)} chunks, {self.token_estimate} tokens{cut})"])
 
 
-class AvailableTool(BaseModel):
+class AvailableTool(ResultItem):
     name: str
     title: Unlisted[str]
     description: str
@@ -204,17 +205,17 @@ class Reader:
     def __init__(
         self,
         documents: DocumentLookup,
-        windows: Windows,
-        local: LocalWindows,
+        windows: RemoteWindows | None,
         settings: ReaderConfig,
         blocklist: Blocklist,
         tools: Callable[[Call], Iterable[ToolEntry]],
         limits: RateLimiter | None = None,
         on_refusal: Callable[[str], None] = lambda kind: None,
     ) -> None:
+        """`windows` is the service to read chunk windows from, if not from the documents here."""
         self._documents = documents
+        self._engine = documents.engine
         self._windows = windows
-        self._local = local
         self._settings = settings
         self._tools = tools
         buckets = MemoryRateLimiter() if limits is None else limits
@@ -224,50 +225,56 @@ class Reader:
     def register(self, registry: Registry) -> None:
         """Register the tools."""
         for tool in (
-            _build_tool(
+            Tool[Any](
                 "read_doc_section",
                 "Read a section",
                 "Read a section of an indexed or converted document, with subsections.",
+                TOOLSET,
                 ReadDocSection,
                 self.read_section,
                 SectionText,
             ),
-            _build_tool(
+            Tool[Any](
                 "read_doc_pages",
                 "Read pages",
                 "Read pages of an indexed or converted document.",
+                TOOLSET,
                 ReadDocPages,
                 self.read_pages,
                 PagesText,
             ),
-            _build_tool(
+            Tool[Any](
                 "read_doc_metadata",
                 "Read a table of contents",
                 "A document's table of contents with section ids, to read a long document in parts.",
+                TOOLSET,
                 ReadDocMetadata,
                 self.read_metadata,
                 DocumentMetadata,
             ),
-            _build_tool(
+            Tool[Any](
                 "doc_local_search",
                 "Search in a document",
                 "Search within one document.",
+                TOOLSET,
                 DocLocalSearch,
                 self.search,
                 Snippets,
             ),
-            _build_tool(
+            Tool[Any](
                 "read_chunk_window",
                 "Read around a chunk",
                 "Read what comes before and after a search hit.",
+                TOOLSET,
                 ReadChunkWindow,
                 self.read_window,
                 ChunkWindow,
             ),
-            _build_tool(
+            Tool[Any](
                 "list_available_tools",
                 "List tools",
                 "List the tools you may use.",
+                TOOLSET,
                 NoArguments,
                 self.list_tools,
                 AvailableTools,
@@ -277,7 +284,7 @@ class Reader:
         registry.add_method(WINDOW_METHOD, self.read_local_window)
 
     async def read_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
-        id, fragment = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+        id, fragment = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
         name = (arguments.section_id or fragment).removeprefix(f"{id}#")
         if not name:
             raise InvalidArguments([Problem("section_id", "is required")])
@@ -295,9 +302,13 @@ class Reader:
         return await self._read_text(id, call, read)
 
     async def read_pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
-        first, last = arguments.page_start, arguments.page_end
-        self._check_page_count(first, last)
-        id, _ = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+        first, last, most = arguments.page_start, arguments.page_end, self._settings.max_pages_per_call
+        if last < first:
+            raise InvalidArguments([Problem("page_end", "must not be before page_start")])
+        if last - first + 1 > most:
+            rule = f"at most {most} pages a call: at most {first + most - 1} here"
+            raise InvalidArguments([Problem("page_end", rule)])
+        id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> PagesText:
             about = packed.about
@@ -316,7 +327,7 @@ class Reader:
         return await self._read_text(id, call, read)
 
     async def read_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
-        id, _ = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+        id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> DocumentMetadata:
             about = packed.about
@@ -349,7 +360,7 @@ class Reader:
         return await self._read(id, call, read)
 
     async def search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
-        id, _ = await self._documents.resolve(call.caller.tenant, arguments.doc_id)
+        id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> Snippets:
             hits = [
@@ -358,7 +369,7 @@ class Reader:
                     section_id=self._blocklist.mask(chunk.section),
                     section=self._blocklist.screen(format_path(chunk.path)) or None,
                     page=chunk.first_page,
-                    chunk_id=make_chunk_id(id, chunk.id),
+                    chunk_id=_make_chunk_id(id, chunk.id),
                     score=score,
                 )
                 for chunk, snippet, score in packed.search(arguments.query, arguments.max_results)
@@ -378,25 +389,40 @@ class Reader:
     async def read_window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
         return await self._read_window_from(arguments, call, self._windows)
 
-    async def _read_window_from(self, arguments: ReadChunkWindow, call: Call, windows: Windows) -> ChunkWindow:
+    async def _read_window_from(
+        self, arguments: ReadChunkWindow, call: Call, windows: RemoteWindows | None
+    ) -> ChunkWindow:
         before, after = self._parse_sides(arguments)
         tenant = call.caller.tenant
-        id, fragment = await self._documents.resolve(tenant, arguments.doc_id)
+        id, fragment = await resolve_reference(self._engine, tenant, arguments.doc_id)
         if not (anchor := arguments.anchor_chunk_id or fragment):
             raise InvalidArguments([Problem("anchor_chunk_id", "is required")])
-        chunks = (await windows.read_around(tenant, id, anchor, before, after, call.trace_id))[: before + after + 1]
+        if windows is not None:
+            chunks = await windows.read_around(tenant, id, anchor, before, after, call.trace_id)
+        else:
+            chunks = await self._read_around(tenant, id, anchor, before, after)
+        chunks = chunks[: before + after + 1]
         async with await self._rate.admit(tenant, id, self._max_tokens) as reading:
-            texts = await self._documents.resolve_links(tenant, [(id, chunk.text) for chunk in chunks])
+            texts = await resolve_links(self._engine, tenant, [(id, chunk.text) for chunk in chunks])
             chunks = [chunk.model_copy(update={"text": text}) for chunk, text in zip(chunks, texts, strict=True)]
             chosen, is_cut = self._cut_window(chunks, anchor, self._get_max_bytes(arguments.max_tokens))
             tokens = reading.spent = sum(measure_tokens(chunk.text) for chunk in chosen)
-        return ChunkWindow(
-            doc_id=id,
-            anchor_chunk_id=anchor,
-            chunks=chosen,
-            token_estimate=tokens,
-            truncated=is_cut,
-        )
+        return ChunkWindow(doc_id=id, anchor_chunk_id=anchor, chunks=chosen, token_estimate=tokens, truncated=is_cut)
+
+    async def _read_around(
+        self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int
+    ) -> Sequence[WindowChunk]:
+        """Return the chunks around the anchor in a document here, in reading order."""
+        name = anchor.removeprefix(f"{doc_id}#")
+        if not HANDLE.fullmatch(doc_id):
+            passages = await self._engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
+            if passages is not None:
+                return [_build_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
+        async with self._documents.open_document(tenant, doc_id) as packed:
+            chunks = await to_thread.run_sync(packed.window, name, before, after)
+            if chunks is None:
+                raise build_chunk_not_found(packed, doc_id, name)
+        return [_build_chunk(_make_chunk_id(doc_id, c.id), c.text, c.section, c.path, c.first_page) for c in chunks]
 
     async def read_local_window(self, call: Call) -> dict[str, Any]:
         """Answer another desk's request: the local window, regardless of the configured window service."""
@@ -404,7 +430,7 @@ class Reader:
             arguments = ReadChunkWindow.model_validate(dict(call.params))
         except ValidationError as error:
             raise invalid_arguments(error, list(ReadChunkWindow.model_fields)) from None
-        return (await self._read_window_from(arguments, call, self._local)).model_dump(mode="json", exclude_none=True)
+        return (await self._read_window_from(arguments, call, None)).model_dump(mode="json", exclude_none=True)
 
     async def list_tools(self, _arguments: NoArguments, call: Call) -> AvailableTools:
         return AvailableTools(
@@ -428,7 +454,7 @@ class Reader:
     async def _read_text(self, doc_id: str, call: Call, read: Callable[[PackedDocument], T]) -> T:
         """Read text, and rewrite its links."""
         result = await self._read(doc_id, call, read)
-        [text] = await self._documents.resolve_links(call.caller.tenant, [(doc_id, result.text)])
+        [text] = await resolve_links(self._engine, call.caller.tenant, [(doc_id, result.text)])
         text = self._blocklist.screen(text)
         return result.model_copy(update={"text": text, "token_estimate": measure_tokens(text)})
 
@@ -463,15 +489,6 @@ class Reader:
             "next_cursor": None if is_whole else str(start + len(text.encode())),
         }
 
-    def _check_page_count(self, first: int, last: int) -> None:
-        most = self._settings.max_pages_per_call
-        if last < first:
-            raise InvalidArguments([Problem("page_end", "must not be before page_start")])
-        if last - first + 1 > most:
-            raise InvalidArguments(
-                [Problem("page_end", f"at most {most} pages a call: at most {first + most - 1} here")]
-            )
-
     def _parse_sides(self, arguments: ReadChunkWindow) -> tuple[int, int]:
         sides = {"window_before": arguments.window_before, "window_after": arguments.window_after}
         if arguments.radius is not None:
@@ -494,8 +511,15 @@ class Reader:
         at = next((index for index, chunk in enumerate(chunks) if chunk.chunk_id.rpartition("#")[2] == name), 0)
         chosen: dict[int, WindowChunk] = {}
         for index in sorted(range(len(chunks)), key=lambda index: abs(index - at)):
-            chunk = self._screen_chunk(chunks[index])
-            text = cut_to_bytes(chunk.text, room)
+            chunk = chunks[index]
+            screened = {
+                "text": self._blocklist.screen(chunk.text),
+                "section": self._blocklist.screen(shorten(chunk.section or "", 2 * MAX_CHARACTERS)) or None,
+                "section_id": self._blocklist.mask(chunk.section_id) if chunk.section_id else None,
+            }
+            chunk = chunk.model_copy(update=screened)
+            encoded = chunk.text.encode("utf-8", "replace")
+            text = chunk.text if len(encoded) <= room else encoded[: max(room, 0)].decode("utf-8", "ignore")
             room -= len(text.encode()) + len((chunk.section or "").encode()) + ENTRY_BYTES
             if text or not chunk.text:
                 chosen[index] = chunk.model_copy(update={"text": text})
@@ -503,32 +527,14 @@ class Reader:
                 return [chosen[index] for index in sorted(chosen)], True
         return [chosen[index] for index in sorted(chosen)], False
 
-    def _screen_chunk(self, chunk: WindowChunk) -> WindowChunk:
-        section = shorten(chunk.section or "", 2 * MAX_CHARACTERS)
-        return chunk.model_copy(
-            update={
-                "text": self._blocklist.screen(chunk.text),
-                "section": self._blocklist.screen(section) or None,
-                "section_id": self._blocklist.mask(chunk.section_id) if chunk.section_id else None,
-            }
-        )
+
+def _make_chunk_id(doc_id: str, name: str) -> str:
+    """Return the id of a chunk in results: with the document's id, unless that is a handle."""
+    return name if HANDLE.fullmatch(doc_id) else f"{doc_id}#{name}"
 
 
-def _build_tool(
-    name: str,
-    title: str,
-    description: str,
-    arguments: type[A],
-    handler: Callable[[A, Call], Awaitable[Result]],
-    result: type[Result],
-) -> Tool[A]:
-    return Tool(name, title, description, TOOLSET, arguments, handler, result)
-
-
-def cut_to_bytes(text: str, max_bytes: int) -> str:
-    """Return the beginning of a text, at most so many UTF-8 bytes, cut between characters."""
-    encoded = text.encode("utf-8", "replace")
-    return text if len(encoded) <= max_bytes else encoded[: max(max_bytes, 0)].decode("utf-8", "ignore")
+def _build_chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int | None) -> WindowChunk:
+    return WindowChunk(chunk_id=id, text=text, section_id=section_id, section=format_path(path) or None, page=page)
 
 
 def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bool]:
@@ -546,25 +552,11 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
 
 def _fit_sections(sections: Sequence[Section], max_bytes: int) -> list[Section]:
     """Return the sections down to the deepest level that fits, or the first ones of the top level."""
+    fitting: list[Section] = []
     for deepest in sorted({section.level for section in sections}, reverse=True):
         shown = [section for section in sections if section.level <= deepest]
-        if _measure(shown) <= max_bytes:
-            return shown
-    highest = min((section.level for section in sections), default=0)
-    return list(_take_within(max_bytes, (section for section in sections if section.level <= highest)))
-
-
-def _take_within(max_bytes: int, sections: Iterable[Section]) -> Iterator[Section]:
-    for section in sections:
-        max_bytes -= _measure([section])
-        if max_bytes < 0:
-            return
-        yield section
-
-
-def _measure(sections: Sequence[Section]) -> int:
-    return sum(len(section.id) + len(section.title.encode()) + ENTRY_BYTES for section in sections)
-
-
-ENTRY_BYTES = 48
-"""Overhead of an outline entry besides id and title, and of a chunk besides its text."""
+        sizes = accumulate(len(section.id) + len(section.title.encode()) + ENTRY_BYTES for section in shown)
+        fitting = [section for section, size in zip(shown, sizes, strict=True) if size <= max_bytes]
+        if len(fitting) == len(shown):
+            break
+    return fitting
