@@ -59,9 +59,8 @@ from refdesk.tools.federation import Federation
 from refdesk.tools.file_sources import OpenFolders, Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import IngestionTools
-from refdesk.tools.prompts import KnowledgePrompts
 from refdesk.tools.r2r import KnowledgeTools
-from refdesk.tools.r2r_resources import ChangePublisher, KnowledgeResources
+from refdesk.tools.r2r_resources import ChangePublisher, KnowledgePrompts, KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_search import ToolSearch, open_tool_search

@@ -13,7 +13,7 @@ import anyio
 import orjson
 import pytest
 
-from refdesk.answers.question import Question, WrittenAnswer
+from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.app import Desk
 from refdesk.cache import Cache
 from refdesk.cache.signing import sign
@@ -82,10 +82,11 @@ class Distant:
         return await work(*given)
 
 
-class Scribe:
+class Scribe(Answers):
     """Writes the same answer to everything."""
 
-    uses_sampling = False
+    def __init__(self) -> None:
+        super().__init__(None, False, None)
 
     async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> WrittenAnswer:
         return WrittenAnswer(text="It keeps answers.", cited=(), model="scribe", found=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 from anyio import move_on_after, to_thread
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from refdesk.calls import Call, TenantId
 from refdesk.documents.conversion_store import HANDLE
@@ -35,7 +35,7 @@ from refdesk.ingest.sources import build_url_source, list_folder
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
-from refdesk.tools.json_schema import Arguments, Result, Unlisted
+from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.previews import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.validation import shorten
@@ -98,9 +98,7 @@ class R2RMonitorTask(Arguments):
     wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait for its end.")] = 0
 
 
-class IngestedDocument(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
+class IngestedDocument(ResultItem):
     document_id: str
     status: Status
     file_name: str
@@ -148,20 +146,6 @@ class TaskState(Result):
         return f"{self.document_id} ({self.title}): {words}, {self.embedded} of {self.chunks} chunks embedded" + (
             _format_error(self.error)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Targets:
-    """Documents and folders that a call names, and the names that could not be resolved."""
-
-    sources: Sequence[Source] = ()
-    folders: Sequence[LocatedPath] = ()
-    failures: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, found: Sequence[Source | LocatedPath], failures: Sequence[str] = ()) -> _Targets:
-        folders = [entry for entry in found if isinstance(entry, LocatedPath)]
-        return cls([entry for entry in found if not isinstance(entry, LocatedPath)], folders, failures)
 
 
 @dataclass(slots=True)
@@ -214,12 +198,19 @@ class IngestionTools:
         )
 
     async def ingest(self, arguments: R2RIngestDocument, call: Call) -> IngestResult:
-        _require_one_source(arguments)
-        _require_valid_metadata(arguments.metadata)
+        _check_arguments(arguments)
+        batch, tenant = _Batch(), call.caller.tenant
         # Resolve the targets first, so that a missing file does not create a collection.
-        targets = await self._resolve_targets(arguments, call)
+        targets = await self._resolve_targets(arguments, call, batch.failures)
         collection = await self._scopes.resolve_destination(call, arguments.collection_id)
-        batch = await self._submit(targets, arguments, collection, call.caller.tenant)
+        new = [
+            _build_document(target, arguments, collection) for target in targets if not isinstance(target, LocatedPath)
+        ]
+        batch.statuses = list(await self._engine.ingest(tenant, new)) if new else []
+        batch.ids = [status.id for status in batch.statuses]
+        for folder in targets:
+            if isinstance(folder, LocatedPath):
+                await self._sync_folder(batch, folder, arguments, collection, tenant)
         if not arguments.run_async:
             with move_on_after(INGEST_SECONDS - GRACE_SECONDS):
                 await self._wait_until_done(call, batch)
@@ -235,18 +226,28 @@ class IngestionTools:
             with move_on_after(arguments.wait_seconds):
                 await self._wait_until_done(call, batch)
             status = batch.statuses[0] if batch.statuses else status
-        return _build_task_state(status)
+        return TaskState(
+            document_id=status.id,
+            title=shorten(status.title, MAX_CHARACTERS),
+            ingestion_status=status.status,
+            extraction_status=_get_extraction_status(status),
+            progress=round(status.progress, 3),
+            error=status.error,
+            chunks=status.chunks,
+            embedded=status.embedded,
+        )
 
-    async def _resolve_targets(self, arguments: R2RIngestDocument, call: Call) -> _Targets:
-        """Resolve what the call names. In a list, failures are reported and the others continue."""
+    async def _resolve_targets(
+        self, arguments: R2RIngestDocument, call: Call, failures: list[str]
+    ) -> Sequence[Source | LocatedPath]:
+        """Return the documents and folders that the call names. In a list, failures are added to `failures`."""
         if arguments.url is not None:
-            return _Targets([build_url_source(arguments.url)])
+            return [build_url_source(arguments.url)]
         if arguments.text is not None:
-            return _Targets([TextSource(arguments.title or "", arguments.text)])
+            return [TextSource(arguments.title or "", arguments.text)]
         if isinstance(arguments.file_path, str):
-            return _Targets.of([await self._resolve_target(arguments.file_path, call)])
+            return [await self._resolve_target(arguments.file_path, call)]
         found: list[Source | LocatedPath] = []
-        failures: list[str] = []
         for name in arguments.file_path or ():
             try:
                 found.append(await self._resolve_target(name, call))
@@ -254,12 +255,18 @@ class IngestionTools:
                 failures.append(failure.detail)
         if not found:
             raise ToolFailure(f"None of the {len(failures)} files can be ingested. {failures[0]}")
-        return _Targets.of(found, failures)
+        return found
 
     async def _resolve_target(self, name: str, call: Call) -> Source | LocatedPath:
         """Resolve a name to a source or a folder."""
         if HANDLE.fullmatch(name):
-            return await self._open_converted(name, call.caller.tenant)
+            packed = await self._conversions.open(call.caller.tenant, name)
+            if packed is None:
+                raise DocumentNotFound(
+                    f"There is no converted document {name!r}; it may have expired. Convert it again."
+                )
+            with packed:
+                return ConvertedSource(name, packed.about.name or name)
         if name.startswith(UPLOAD_SCHEME):
             async with self._sources.open(ConvertFile(resource=name), call) as file:
                 done = await self._conversions.convert(
@@ -270,24 +277,6 @@ class IngestionTools:
         if located.is_folder:
             return located
         return FileSource(located.path, located.path.relative_to(located.root).as_posix(), located.root)
-
-    async def _open_converted(self, handle: str, tenant: TenantId) -> ConvertedSource:
-        packed = await self._conversions.open(tenant, handle)
-        if packed is None:
-            raise DocumentNotFound(f"There is no converted document {handle!r}; it may have expired. Convert it again.")
-        with packed:
-            return ConvertedSource(handle, packed.about.name or handle)
-
-    async def _submit(
-        self, targets: _Targets, arguments: R2RIngestDocument, collection: CollectionInfo, tenant: TenantId
-    ) -> _Batch:
-        """Submit the targets to the engine."""
-        new = [_build_document(source, arguments, collection) for source in targets.sources]
-        statuses = list(await self._engine.ingest(tenant, new)) if new else []
-        batch = _Batch([status.id for status in statuses], statuses, list(targets.failures))
-        for folder in targets.folders:
-            await self._sync_folder(batch, folder, arguments, collection, tenant)
-        return batch
 
     async def _sync_folder(
         self,
@@ -329,17 +318,14 @@ class IngestionTools:
             await call.client.progress(round(done, 3), total, f"{int(done)} of {total} documents")
 
 
-def _require_one_source(arguments: R2RIngestDocument) -> None:
+def _check_arguments(arguments: R2RIngestDocument) -> None:
     sources = [arguments.file_path, arguments.url, arguments.text]
     if sum(value is not None for value in sources) != 1:
         raise InvalidArguments([Problem("file_path", "give exactly one of file_path, url, text")])
     if (arguments.text is None) != (arguments.title is None):
         raise InvalidArguments([Problem("title", "goes with text, and text with a title")])
-
-
-def _require_valid_metadata(metadata: dict[str, Any] | None) -> None:
     try:
-        size = len(orjson.dumps(metadata))
+        size = len(orjson.dumps(arguments.metadata))
     except TypeError:
         raise InvalidArguments([Problem("metadata", "must be JSON with valid text and 64-bit numbers")]) from None
     if size > MAX_METADATA_BYTES:
@@ -363,6 +349,13 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         for status in batch.statuses[:SHOWN_DOCUMENTS]
     ]
     is_batch = batch.is_folder or isinstance(arguments.file_path, list)
+    statuses = {status.status for status in batch.statuses}
+    if "failed" in statuses:
+        next_step = "Some failed. Fix the cause and ingest them again."
+    elif statuses.intersection(IN_PROGRESS):
+        next_step = "In progress. r2r_monitor_task reports how far it is."
+    else:
+        next_step = "Searchable with r2r_search."
     first = shown[0] if shown else None
     return IngestResult(
         document_id=first.document_id if first else None,
@@ -374,39 +367,20 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         unchanged=batch.unchanged if batch.is_folder else None,
         removed=batch.removed if batch.is_folder else None,
         failures=[_shorten(failure) or "" for failure in batch.failures[:SHOWN_FAILURES]] or None,
-        next=_suggest_next(batch),
-    )
-
-
-def _suggest_next(batch: _Batch) -> str:
-    if any(status.status == "failed" for status in batch.statuses):
-        return "Some failed. Fix the cause and ingest them again."
-    if any(status.status in IN_PROGRESS for status in batch.statuses):
-        return "In progress. r2r_monitor_task reports how far it is."
-    return "Searchable with r2r_search."
-
-
-def _build_task_state(status: DocumentStatus) -> TaskState:
-    return TaskState(
-        document_id=status.id,
-        title=shorten(status.title, MAX_CHARACTERS),
-        ingestion_status=status.status,
-        extraction_status=_get_extraction_status(status),
-        progress=round(status.progress, 3),
-        error=status.error,
-        chunks=status.chunks,
-        embedded=status.embedded,
+        next=next_step,
     )
 
 
 def _get_extraction_status(status: DocumentStatus) -> Extraction:
     """Return the status of the conversion; a failure with chunks happened after it."""
-    if status.status == "failed":
-        return "success" if status.chunks else "failed"
-    return _EXTRACTION_STATUSES.get(status.status, "success")
-
-
-_EXTRACTION_STATUSES: dict[Status, Extraction] = {"pending": "pending", "converting": "processing"}
+    match status.status:
+        case "pending":
+            return "pending"
+        case "converting":
+            return "processing"
+        case "failed" if not status.chunks:
+            return "failed"
+    return "success"
 
 
 def _shorten(text: str | None) -> str | None:

@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
+from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.answers.citations import check_grounding
 from refdesk.answers.extractive import build_not_found
-from refdesk.answers.question import Question, WrittenAnswer
 from refdesk.cache import Cache, Key, WireAnswer, add_cache_flags
-from refdesk.calls import Call, Client, TenantId, text_content, tool_answer
+from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
 from refdesk.engines.base import (
     IN_PROGRESS,
-    CollectionInfo,
-    DocumentStatus,
     Engine,
     EngineWriter,
     Hit,
@@ -35,7 +32,7 @@ from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
 from refdesk.tools.hits import build_hit_metadata, make_excerpt, search_distinct
-from refdesk.tools.json_schema import Arguments, Result, Unlisted
+from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MaxTokens
 from refdesk.tools.passages import Passages, format_pending, search_passages
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
@@ -101,11 +98,7 @@ class R2RListCollections(Arguments):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
-class _FrozenModel(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class SearchHit(_FrozenModel):
+class SearchHit(ResultItem):
     chunk_id: str
     document_id: str
     text: str
@@ -137,7 +130,7 @@ class SearchResults(Result):
         return "\n\n".join([*shown, f"{foot} {self.hint}" if self.hint else foot])
 
 
-class RagSource(_FrozenModel):
+class RagSource(ResultItem):
     citation: int
     """Its number in the answer."""
     text: str
@@ -150,8 +143,6 @@ class RagSource(_FrozenModel):
 
 
 class RagAnswer(Result):
-    """An answer and its sources."""
-
     answer: str
     sources: list[RagSource]
     model_used: str
@@ -168,7 +159,7 @@ class RagAnswer(Result):
         return "\n".join([self.answer, *sources, "", f"(model: {self.model_used})"])
 
 
-class ListedDocument(_FrozenModel):
+class ListedDocument(ResultItem):
     document_id: str
     title: str
     ingestion_status: Status
@@ -176,21 +167,8 @@ class ListedDocument(_FrozenModel):
     size_bytes: int
     error: str | None = None
 
-    @classmethod
-    def of(cls, status: DocumentStatus) -> ListedDocument:
-        return cls(
-            document_id=status.id,
-            title=shorten(status.title, MAX_CHARACTERS),
-            ingestion_status=status.status,
-            created_at=_format_time(status.created_at),
-            size_bytes=status.size_bytes,
-            error=shorten(status.error, MAX_CHARACTERS) if status.error else None,
-        )
-
 
 class DocumentsPage(Result):
-    """A page of documents."""
-
     documents: list[ListedDocument]
     total: int
     offset: Unlisted[int]
@@ -205,7 +183,7 @@ class DocumentsPage(Result):
         return "\n".join([*lines, _format_page_note("document", self.offset, len(lines), self.total)])
 
 
-class ListedCollection(_FrozenModel):
+class ListedCollection(ResultItem):
     collection_id: str
     name: str
     description: str
@@ -213,21 +191,8 @@ class ListedCollection(_FrozenModel):
     user_count: Unlisted[int]
     version: str | None = None
 
-    @classmethod
-    def of(cls, info: CollectionInfo) -> ListedCollection:
-        return cls(
-            collection_id=info.id,
-            name=shorten(info.name, MAX_CHARACTERS),
-            description=shorten(info.description, MAX_CHARACTERS),
-            document_count=info.documents,
-            user_count=1,  # the tenant: all of its users see the same
-            version=info.version or None,
-        )
-
 
 class CollectionsPage(Result):
-    """A page of collections."""
-
     collections: list[ListedCollection]
     total: int
     offset: Unlisted[int]
@@ -241,19 +206,6 @@ class CollectionsPage(Result):
         return "\n".join([*lines, _format_page_note("collection", self.offset, len(lines), self.total)])
 
 
-class AnswerWriter(Protocol):
-    """Writes answers from passages."""
-
-    @property
-    def uses_sampling(self) -> bool:
-        """Whether it may use the caller's client."""
-        ...
-
-    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> WrittenAnswer:
-        """Write an answer that cites the hits by their numbers, from 1."""
-        ...
-
-
 class KnowledgeTools:
     """Handlers of the search and list tools."""
 
@@ -262,7 +214,7 @@ class KnowledgeTools:
         engine: Engine,
         history: SearchHistory,
         scopes: ScopeResolver,
-        writer: AnswerWriter,
+        writer: Answers,
         cache: Cache,
         seconds: CacheTtlConfig,
     ) -> None:
@@ -276,43 +228,45 @@ class KnowledgeTools:
     def register(self, registry: Registry) -> None:
         """Register the search and list tools."""
         for tool in (
-            _build_tool(
+            Tool[Any](
                 "r2r_search",
                 "Search the knowledge base",
                 (
                     "Search the project's own documents, or all collections, with filters on metadata. "
                     "For documentation sets, use search_documentation."
                 ),
+                TOOLSET,
                 R2RSearch,
                 self.search,
                 SearchResults,
             ),
-            replace(
-                _build_tool(
-                    "r2r_rag_query",
-                    "Answer from the knowledge base",
-                    (
-                        "Answer a question with citations, written by the configured model. Without one, it quotes "
-                        "sentences from the passages that r2r_search finds."
-                    ),
-                    R2RRagQuery,
-                    self.answer,
-                    RagAnswer,
+            Tool[Any](
+                "r2r_rag_query",
+                "Answer from the knowledge base",
+                (
+                    "Answer a question with citations, written by the configured model. Without one, it quotes "
+                    "sentences from the passages that r2r_search finds."
                 ),
+                TOOLSET,
+                R2RRagQuery,
+                self.answer,
+                RagAnswer,
                 seconds=RAG_SECONDS,
             ),
-            _build_tool(
+            Tool[Any](
                 "r2r_list_documents",
                 "List documents",
                 "List documents with their ingestion status.",
+                TOOLSET,
                 R2RListDocuments,
                 self.list_documents,
                 DocumentsPage,
             ),
-            _build_tool(
+            Tool[Any](
                 "r2r_list_collections",
                 "List collections",
                 "List the collections: documentation sets and projects.",
+                TOOLSET,
                 R2RListCollections,
                 self.list_collections,
                 CollectionsPage,
@@ -329,7 +283,8 @@ class KnowledgeTools:
             search.limit,
             search.mode,
             search.semantic_weight,
-            _freeze_filters(arguments.filters),
+            # Independent of the order of keys.
+            None if arguments.filters is None else json.dumps(arguments.filters, sort_keys=True),
         )
 
         async def find() -> SearchResults:
@@ -372,7 +327,17 @@ class KnowledgeTools:
 
         async def page() -> DocumentsPage:
             listed, total = await self._engine.documents(tenant, listing)
-            documents = [ListedDocument.of(status) for status in listed]
+            documents = [
+                ListedDocument(
+                    document_id=status.id,
+                    title=shorten(status.title, MAX_CHARACTERS),
+                    ingestion_status=status.status,
+                    created_at=_format_time(status.created_at),
+                    size_bytes=status.size_bytes,
+                    error=shorten(status.error, MAX_CHARACTERS) if status.error else None,
+                )
+                for status in listed
+            ]
             return DocumentsPage(documents=documents, total=total, offset=listing.offset, limit=listing.limit)
 
         return await self._answer_from_cache(
@@ -384,7 +349,17 @@ class KnowledgeTools:
 
         async def page() -> CollectionsPage:
             collections = await self._engine.collections(call.caller.tenant)
-            shown = [ListedCollection.of(info) for info in collections[start:end]]
+            shown = [
+                ListedCollection(
+                    collection_id=info.id,
+                    name=shorten(info.name, MAX_CHARACTERS),
+                    description=shorten(info.description, MAX_CHARACTERS),
+                    document_count=info.documents,
+                    user_count=1,  # the tenant: all of its users see the same
+                    version=info.version or None,
+                )
+                for info in collections[start:end]
+            ]
             return CollectionsPage(collections=shown, total=len(collections), offset=start)
 
         return await self._answer_from_cache(
@@ -446,17 +421,6 @@ _STATUSES: dict[str, tuple[Status, ...]] = {
 }
 
 
-def _build_tool(
-    name: str,
-    title: str,
-    description: str,
-    arguments: type[Any],
-    handler: Callable[..., Awaitable[Any]],
-    result: type[Result],
-) -> Tool[Any]:
-    return Tool(name, title, description, TOOLSET, arguments, handler, result)
-
-
 def _build_search(arguments: R2RSearch, scope: CollectionScope) -> Search:
     settings = arguments.settings
     if settings is not None and arguments.search_mode != "custom":
@@ -471,11 +435,6 @@ def _build_search(arguments: R2RSearch, scope: CollectionScope) -> Search:
     )
 
 
-def _freeze_filters(filters: dict[str, Any] | None) -> str | None:
-    """Return filters as a canonical string, independent of key order."""
-    return None if filters is None else json.dumps(filters, sort_keys=True)
-
-
 def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> SearchResults:
     results = [
         SearchHit(
@@ -488,6 +447,11 @@ def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> 
         )
         for grown in passages.hits
     ]
+    hints = [pending, passages.format_doubts("your documents" if scope.label == ALL else scope.label)]
+    if scope.is_default:
+        hints.append('Only the current project was searched; collection_id "all" searches everything')
+    elif not passages.hits:
+        hints.append("Nothing matches; use other words, fewer filters, or another collection")
     return SearchResults(
         results=results,
         count=len(results),
@@ -495,18 +459,8 @@ def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> 
         tokens=passages.tokens,
         omitted=passages.omitted,
         confident=passages.is_confident,
-        hint=_build_hint(scope, passages, pending),
+        hint=". ".join(filter(None, hints)) + "." if any(hints) else None,
     )
-
-
-def _build_hint(scope: CollectionScope, passages: Passages, pending: str) -> str | None:
-    """Return what is probably missing, and what to do if there may be more results."""
-    notes = [pending, passages.format_doubts("your documents" if scope.label == ALL else scope.label)]
-    if scope.is_default:
-        notes.append('Only the current project was searched; collection_id "all" searches everything')
-    elif not passages.hits:
-        notes.append("Nothing matches; use other words, fewer filters, or another collection")
-    return ". ".join(note for note in notes if note) + "." if any(notes) else None
 
 
 def _format_hit(number: int, hit: SearchHit) -> str:
@@ -537,27 +491,20 @@ async def _write_with_engine(
 
 
 def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
-    cited = [(position, hits[position]) for position in written.cited if position < len(hits)]
-    return RagAnswer(
-        answer=written.text,
-        sources=[_build_rag_source(position + 1, hit) for position, hit in cited],
-        model_used=written.model,
-        found=written.found,
-    )
-
-
-def _build_rag_source(citation: int, hit: Hit) -> RagSource:
-    info = hit.document
-    return RagSource(
-        citation=citation,
-        text=make_excerpt(hit.text, SOURCE_CHARACTERS),
-        document=format_path(hit.path) or shorten(info.title, MAX_CHARACTERS),
-        document_id=info.id,
-        chunk_id=hit.chunk_id,
-        score=round(hit.score, 4),
-        version=info.version or None,
-        indexed_at=_format_time(info.indexed_at),
-    )
+    sources = [
+        RagSource(
+            citation=position + 1,
+            text=make_excerpt(hit.text, SOURCE_CHARACTERS),
+            document=format_path(hit.path) or shorten(hit.document.title, MAX_CHARACTERS),
+            document_id=hit.document.id,
+            chunk_id=hit.chunk_id,
+            score=round(hit.score, 4),
+            version=hit.document.version or None,
+            indexed_at=_format_time(hit.document.indexed_at),
+        )
+        for position, hit in ((position, hits[position]) for position in written.cited if position < len(hits))
+    ]
+    return RagAnswer(answer=written.text, sources=sources, model_used=written.model, found=written.found)
 
 
 def _format_page_note(what: str, offset: int, shown: int, total: int) -> str:

@@ -1,28 +1,34 @@
-"""Resources of the knowledge base: current project, search history, collections, documents and sections.
+"""Resources and prompts of the knowledge base.
 
-Changes of a tenant's documents are published to clients.
+Resources are the current project, the search history, collections, documents and sections. Changes of a tenant's
+documents are published to clients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import orjson
 from anyio import to_thread
 
-from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId
+from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId, text_content
 from refdesk.documents.export.markdown import markdown_parts
-from refdesk.documents.packed_document import PackedDocument
-from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, Engine, Listing, PassageSearch, Status
+from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing, PassageSearch, Status
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
-from refdesk.tools.collection_scope import Projects
+from refdesk.tools.collection_scope import ALL, Projects, ScopeResolver
 from refdesk.tools.paging import format_document, format_section
-from refdesk.tools.registry import Registry
+from refdesk.tools.previews import MAX_CHARACTERS
+from refdesk.tools.registry import Prompt, PromptArgument, Registry
+from refdesk.validation import shorten
+
+TOOLSET = "r2r"
+
+MAX_SHOWN_DOCUMENTS = 20
+"""Documents named in a prompt; the tools find the others."""
 
 MAX_TENANTS = 10_000
 """Tenants whose collections are remembered; after eviction, the next change publishes new lists."""
@@ -39,29 +45,11 @@ HISTORY_LENGTH = 10
 MAX_COMPLETIONS = 100
 """Completion values; the protocol's limit."""
 
+_COUNTED: dict[str, tuple[Status, ...]] = {"pending": IN_PROGRESS, "success": ("success",), "failed": ("failed",)}
+"""Statuses of documents that are counted together."""
+
 JSON = "application/json"
 MARKDOWN = "text/markdown"
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentCounts:
-    """Number of pending, indexed and failed documents."""
-
-    pending: int
-    success: int
-    failed: int
-
-    @classmethod
-    async def of(cls, engine: Engine, tenant: TenantId, collection: str | None) -> DocumentCounts:
-        async def count(*statuses: Status) -> int:
-            return (await engine.documents(tenant, Listing(collection, statuses, limit=1)))[1]
-
-        return cls(await count(*IN_PROGRESS), await count("success"), await count("failed"))
-
-    @property
-    def total(self) -> int:
-        """All documents."""
-        return self.pending + self.success + self.failed
 
 
 class KnowledgeResources:
@@ -109,7 +97,12 @@ class KnowledgeResources:
         if uri == CONTEXT:
             return _build_json(uri, await self._build_context(call))
         if uri == HISTORY:
-            return _build_json(uri, await self._list_searches(call))
+            searches = await self._history.list_recent(tenant, call.caller.user, HISTORY_LENGTH)
+            listed = [
+                {"query": past.query, "collection_id": past.collection, "results": past.results, "at": past.at}
+                for past in searches
+            ]
+            return _build_json(uri, listed)
         if uri.startswith(COLLECTION):
             found = await self._describe_collection(tenant, unquote(uri.removeprefix(COLLECTION)))
             return None if found is None else _build_json(uri, found)
@@ -125,38 +118,48 @@ class KnowledgeResources:
         if template == DOCUMENT_TEMPLATE and name == "document_id":
             return list(await self._engine.list_document_ids(tenant, prefix=value, limit=MAX_COMPLETIONS + 1))
         if template == DOCUMENT_TEMPLATE and name == "section_id":
-            return await self._complete_section_id(tenant, context.get("document_id", ""), value)
+            packed = await self._engine.open(tenant, context.get("document_id", ""))
+            if packed is None:
+                return []
+            with packed:
+                return [id for id in await to_thread.run_sync(packed.section_ids) if id.startswith(value)]
         raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
 
     async def _build_context(self, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
         project = await self._projects.get_current(call)
         info = await self._projects.find_collection(tenant, project) if project else None
-        counts = await DocumentCounts.of(self._engine, tenant, info.id) if info else DocumentCounts(0, 0, 0)
+        counts = await self._count_documents(tenant, info.id) if info else dict.fromkeys(_COUNTED, 0)
         return {
             "project_name": project.name if project else None,
             "project_path": (self._projects.get_path(tenant, project) or None) if project else None,
             "collection_id": info.id if info else None,
             "collection_name": info.name if info else (project.collection_name if project else None),
-            "document_count": counts.total,
+            "document_count": sum(counts.values()),
             "last_updated": info.updated_at if info else None,
             "ingestion_status": counts,
         }
 
-    async def _list_searches(self, call: Call) -> list[dict[str, Any]]:
-        searches = await self._history.list_recent(call.caller.tenant, call.caller.user, HISTORY_LENGTH)
-        return [
-            {"query": search.query, "collection_id": search.collection, "results": search.results, "at": search.at}
-            for search in searches
-        ]
-
     async def _describe_collection(self, tenant: TenantId, id: str) -> dict[str, Any] | None:
         info = next((entry for entry in await self._engine.collections(tenant) if entry.id == id), None)
-        return (
-            None
-            if info is None
-            else {**_describe(info), "counts": await DocumentCounts.of(self._engine, tenant, info.id)}
-        )
+        if info is None:
+            return None
+        return {
+            "collection_id": info.id,
+            "name": info.name,
+            "description": info.description,
+            "version": info.version or None,
+            "document_count": info.documents,
+            "created_at": info.created_at,
+            "last_updated": info.updated_at,
+            "counts": await self._count_documents(tenant, info.id),
+        }
+
+    async def _count_documents(self, tenant: TenantId, collection: str) -> dict[str, int]:
+        return {
+            name: (await self._engine.documents(tenant, Listing(collection, statuses, limit=1)))[1]
+            for name, statuses in _COUNTED.items()
+        }
 
     async def _read_document(self, tenant: TenantId, rest: str) -> str | None:
         path, _, query = rest.partition("?")
@@ -165,41 +168,21 @@ class KnowledgeResources:
             document = await self._engine.read(tenant, unquote(path))
             return format_document(document) if document else None
         packed = await self._engine.open(tenant, unquote(path))
-        text = await to_thread.run_sync(_read_section, packed, section_id) if packed else None
+        if packed is None:
+            return None
+
+        def read() -> str | None:
+            section = packed.section(section_id)
+            return "".join(markdown_parts(packed.blocks(section.start, section.end))) if section else None
+
+        with packed:
+            text = await to_thread.run_sync(read)
         return None if text is None else format_section(unquote(path), section_id, text)
-
-    async def _complete_section_id(self, tenant: TenantId, document_id: str, prefix: str) -> list[str]:
-        packed = await self._engine.open(tenant, document_id)
-        ids = await to_thread.run_sync(_list_section_ids, packed) if packed else []
-        return [id for id in ids if id.startswith(prefix)]
-
-
-def _describe(info: CollectionInfo) -> dict[str, Any]:
-    return {
-        "collection_id": info.id,
-        "name": info.name,
-        "description": info.description,
-        "version": info.version or None,
-        "document_count": info.documents,
-        "created_at": info.created_at,
-        "last_updated": info.updated_at,
-    }
 
 
 def _build_json(uri: str, content: Any) -> list[dict[str, Any]]:
     options = orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_OMIT_MICROSECONDS
     return [{"uri": uri, "mimeType": JSON, "text": orjson.dumps(content, option=options).decode()}]
-
-
-def _read_section(packed: PackedDocument, section_id: str) -> str | None:
-    with packed:
-        section = packed.section(section_id)
-        return "".join(markdown_parts(packed.blocks(section.start, section.end))) if section else None
-
-
-def _list_section_ids(packed: PackedDocument) -> list[str]:
-    with packed:
-        return packed.section_ids()
 
 
 class ChangePublisher:
@@ -221,3 +204,78 @@ class ChangePublisher:
             self._registry.publish(ListChanged("resources", audience))
             self._registry.publish(ListChanged("tools", audience))
         self._registry.publish(ResourceUpdated(CONTEXT, audience))
+
+
+class KnowledgePrompts:
+    """Prompts built from the caller's current documents."""
+
+    def __init__(self, engine: Engine, scopes: ScopeResolver) -> None:
+        self._engine = engine
+        self._scopes = scopes
+
+    def register(self, registry: Registry) -> None:
+        collection = PromptArgument(
+            "collection_id", "Collection; default: the current project's.", choices=self._list_collections
+        )
+        registry.add_prompt(
+            Prompt(
+                name="onboard_me",
+                title="Onboard me to this project",
+                description="An overview of a project from its documents, with sources.",
+                toolset=TOOLSET,
+                arguments=[collection, PromptArgument("role", "Who you are, e.g. backend developer.")],
+                render=self.onboard,
+            )
+        )
+        registry.add_prompt(
+            Prompt(
+                name="what_changed",
+                title="What changed",
+                description="What the most recently indexed documents say.",
+                toolset=TOOLSET,
+                arguments=[collection],
+                render=self.what_changed,
+            )
+        )
+
+    async def onboard(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+        where, newest = await self._list_newest(arguments, call)
+        reader = f" I am {shorten(arguments['role'])}." if arguments.get("role") else ""
+        return _build_message(
+            f'Onboard me to the project whose documents are in the collection "{where}".{reader}\n\n'
+            f"{_format_documents('Some of its documents', newest)}\n\n"
+            f'Use r2r_search (collection_id "{where}") and read on with get_document or read_doc_section. Tell me what '
+            "the project is for, how it is built up, how I set it up and run it, what its rules and decisions are, and "
+            "what to read first. Name the source of each statement, and say what the documents do not tell."
+        )
+
+    async def what_changed(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+        where, newest = await self._list_newest(arguments, call)
+        return _build_message(
+            f'Tell me what is new in the documents of the collection "{where}".\n\n'
+            f"{_format_documents('Most recently indexed, newest first', newest)}\n\n"
+            "Read them with get_document, say for each in a sentence what it is about and what a reader has to know, "
+            "and name its id. Skip what is of no consequence."
+        )
+
+    def _list_collections(self, call: Call) -> list[str]:
+        return [ALL, *(entry.id for entry in self._engine.cached_collections(call.caller.tenant))]
+
+    async def _list_newest(self, arguments: Mapping[str, str], call: Call) -> tuple[str, Sequence[DocumentStatus]]:
+        """Return the scope label and the most recently updated documents."""
+        scope = await self._scopes.resolve_search(call, arguments.get("collection_id") or None)
+        collection = scope.collections[0] if scope.collections else None
+        listing = Listing(collection, ("embedding", "success"), limit=MAX_SHOWN_DOCUMENTS, newest_first=True)
+        newest, _ = await self._engine.documents(call.caller.tenant, listing)
+        return scope.label, newest
+
+
+def _format_documents(title: str, documents: Sequence[DocumentStatus]) -> str:
+    if not documents:
+        return "It has no documents yet. Say so, and that r2r_ingest_document adds some."
+    lines = [f"- {d.id}: {shorten(d.title, MAX_CHARACTERS)} ({d.updated_at:%Y-%m-%d %H:%M})" for d in documents]
+    return "\n".join([f"{title}:", *lines])
+
+
+def _build_message(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text_content(text)}]}
