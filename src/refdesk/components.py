@@ -176,7 +176,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     components.monitor_dependencies(windows.dependency if windows else None, answers.dependency)
     ttl = config.cache.ttl
     federation = Federation(components.fleet, components.cache, ttl.search, can_reach)
-    Documentation(engine, components.cache, ttl.search, federation=federation).register(registry)
+    Documentation(engine, components.cache, ttl.search, federation).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
     tools, refused = (
         components.permissions.filter_tools(components.dispatcher.tools),

@@ -9,7 +9,7 @@ from html import unescape
 from typing import Literal
 
 from refdesk.errors import RateLimited, ToolFailure
-from refdesk.resilience.limits import Charge, Limit, Metered, RateLimiter, Refusal
+from refdesk.resilience.limits import Charge, Limit, Metered, RateLimiter
 
 REDACTED = "[redacted]"
 
@@ -41,17 +41,15 @@ class DocumentRateLimiter:
         refusal = await self._limits.take([Charge((*bucket, "calls"), self._calls), tokens])
         if refusal is not None:
             self._on_refusal("document")
-            raise RateLimited(self._format_refusal(refusal), retry_after=refusal.retry_after)
+            delay = f"{refusal.retry_after:g} s"
+            reached = f"{self._calls.units} calls and {self._tokens.units} tokens per minute"
+            detail = (
+                f"Rate limit of this document reached: {reached}. Try again in {delay}, or read another document."
+                if refusal.charge is not None
+                else f"Too many documents are being read at once. Try again in {delay}."
+            )
+            raise RateLimited(detail, retry_after=refusal.retry_after)
         return Metered(self._limits, tokens)
-
-    def _format_refusal(self, refusal: Refusal) -> str:
-        delay = f"{refusal.retry_after:g} s"
-        if refusal.charge is None:
-            return f"Too many documents are being read at once. Try again in {delay}."
-        return (
-            f"Rate limit of this document reached: {self._calls.units} calls and {self._tokens.units} tokens per "
-            f"minute. Try again in {delay}, or read another document."
-        )
 
 
 class Blocklist:

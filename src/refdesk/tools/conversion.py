@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from io import BytesIO
-from typing import IO, Annotated, Any, TypeGuard, get_args
+from typing import IO, Annotated, Any, get_args
 
 import orjson
 from anyio import to_thread
@@ -21,7 +22,6 @@ from refdesk.documents.conversions import (
 )
 from refdesk.documents.convert.formats import list_formats
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
@@ -104,18 +104,6 @@ class Conversion:
 
     def register(self, registry: Registry) -> None:
         """Register the tools and resources."""
-        for tool in self._build_convert_tools():
-            registry.add_tool(tool)
-        for form in get_args(Export):
-            registry.add_tool(self._build_export_tool(form))
-        registry.add_resources(ConvertedResources(self._conversions, self._blocklist))
-        registry.add_method(UPLOAD_METHOD, self.admit_upload)
-
-    async def admit_upload(self, call: Call) -> dict[str, Any]:
-        """Accept an upload: the call has passed all policies, and the transport receives the file."""
-        return {}
-
-    def _build_convert_tools(self) -> Iterable[Tool[Any]]:
         for name, title, kinds, arguments in (
             ("convert_pdf", "Convert a PDF", "a PDF", ConvertPdf),
             (
@@ -127,55 +115,59 @@ class Conversion:
             ("convert_xlsx", "Convert a spreadsheet", "Excel, OpenDocument sheets or CSV", ConvertFile),
             ("convert_pptx", "Convert slides", "PowerPoint or OpenDocument slides", ConvertFile),
         ):
-            yield Tool(
-                name=name,
-                title=title,
-                description=f"Convert {kinds}. Returns contents, preview and a handle to read it with.",
-                toolset=TOOLSET,
-                arguments=arguments,
-                handler=self.make_handler(name),
-                result=ConvertedDocument,
-                seconds=CONVERT_SECONDS,
+            registry.add_tool(
+                Tool(
+                    name=name,
+                    title=title,
+                    description=f"Convert {kinds}. Returns contents, preview and a handle to read it with.",
+                    toolset=TOOLSET,
+                    arguments=arguments,
+                    handler=partial(self.convert_file, name),
+                    result=ConvertedDocument,
+                    seconds=CONVERT_SECONDS,
+                )
             )
-        yield Tool(
-            name="convert_url",
-            title="Convert a web page or file",
-            description="Fetch and convert a web page or file. Returns contents, preview and a handle to read it with.",
-            toolset=TOOLSET,
-            arguments=ConvertUrl,
-            handler=self.convert_url,
-            result=ConvertedDocument,
-            annotations=Annotations(open_world=True),
-            seconds=URL_SECONDS,
+        registry.add_tool(
+            Tool(
+                name="convert_url",
+                title="Convert a web page or file",
+                description=(
+                    "Fetch and convert a web page or file. Returns contents, preview and a handle to read it with."
+                ),
+                toolset=TOOLSET,
+                arguments=ConvertUrl,
+                handler=self.convert_url,
+                result=ConvertedDocument,
+                annotations=Annotations(open_world=True),
+                seconds=URL_SECONDS,
+            )
         )
+        forms: dict[Export, str] = {"markdown": "Markdown", "html": "HTML", "json": "DoclingDocument JSON"}
+        for form, label in forms.items():
+            registry.add_tool(
+                Tool(
+                    name=f"export_{form}",
+                    title=f"Export as {label}",
+                    description=f"A converted document as {label}, in parts when long.",
+                    toolset=TOOLSET,
+                    arguments=ExportDocument,
+                    handler=partial(self.export, form),
+                    seconds=EXPORT_SECONDS,
+                )
+            )
+        registry.add_resources(ConvertedResources(self._conversions, self._blocklist))
+        registry.add_method(UPLOAD_METHOD, self.admit_upload)
 
-    def _build_export_tool(self, form: Export) -> Tool[Any]:
-        title = {"markdown": "Markdown", "html": "HTML", "json": "DoclingDocument JSON"}[form]
+    async def admit_upload(self, call: Call) -> dict[str, Any]:
+        """Accept an upload: the call has passed all policies, and the transport receives the file."""
+        return {}
 
-        async def export(arguments: ExportDocument, call: Call) -> dict[str, Any]:
-            return await self.export(arguments, form, call)
-
-        return Tool(
-            name=f"export_{form}",
-            title=f"Export as {title}",
-            description=f"A converted document as {title}, in parts when long.",
-            toolset=TOOLSET,
-            arguments=ExportDocument,
-            handler=export,
-            seconds=EXPORT_SECONDS,
-        )
-
-    def make_handler(self, tool: str) -> Any:
-        """Return the handler of a convert tool."""
-
-        async def convert(arguments: ConvertFile, call: Call) -> ConvertedDocument:
-            pages = _parse_page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
-            options = ConversionOptions(pages, list_formats(tool))
-            async with self._sources.open(arguments, call) as file:
-                converted = await self._conversions.convert(call.caller.tenant, file, options, call.client.progress)
-            return await self._summarize(converted, call.caller.tenant)
-
-        return convert
+    async def convert_file(self, tool: str, arguments: ConvertFile, call: Call) -> ConvertedDocument:
+        pages = _parse_page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
+        options = ConversionOptions(pages, list_formats(tool))
+        async with self._sources.open(arguments, call) as file:
+            converted = await self._conversions.convert(call.caller.tenant, file, options, call.client.progress)
+        return await self._summarize(converted, call.caller.tenant)
 
     async def convert_url(self, arguments: ConvertUrl, call: Call) -> ConvertedDocument:
         tenant = call.caller.tenant
@@ -184,12 +176,12 @@ class Conversion:
         )
         return await self._summarize(converted, tenant)
 
-    async def export(self, arguments: ExportDocument, form: Export, call: Call) -> dict[str, Any]:
+    async def export(self, form: Export, arguments: ExportDocument, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
         handle = await self._resolve_handle(arguments, call)
         file = await self._conversions.export(tenant, handle, form)
         if file is None:
-            raise DocumentNotFound(format_not_converted(handle))
+            raise DocumentNotFound(_format_not_converted(handle))
         part = await to_thread.run_sync(self._read_part, file, arguments)
         meta: dict[str, Any] = {"handle": handle, "tokens": part.tokens, "bytes": part.size}
         content = [text_content(part.text, **meta)]
@@ -206,7 +198,8 @@ class Conversion:
             return arguments.handle
         options = ConversionOptions(expected=("docling",))
         async with scratch_file() as file:
-            size = await to_thread.run_sync(_write_json, file, arguments.document)
+            size = await to_thread.run_sync(file.write, orjson.dumps(arguments.document))
+            file.flush()
             source = File(file.fileno(), "document.json", size)
             converted = await self._conversions.convert(call.caller.tenant, source, options, call.client.progress)
         return converted.handle
@@ -214,27 +207,23 @@ class Conversion:
     async def _summarize(self, converted: Converted, tenant: TenantId) -> ConvertedDocument:
         packed = await self._conversions.open(tenant, converted.handle)
         if packed is None:
-            raise DocumentNotFound(format_not_converted(converted.handle))
-        return await to_thread.run_sync(self._build_summary, packed, converted)
-
-    def _build_summary(self, packed: PackedDocument, converted: Converted) -> ConvertedDocument:
-        mask = self._blocklist.mask
+            raise DocumentNotFound(_format_not_converted(converted.handle))
         with packed:
-            about = packed.about
-            return ConvertedDocument(
-                handle=converted.handle,
-                title=mask(shorten(about.title or about.name, MAX_CHARACTERS)),
-                format=about.format,
-                pages=about.pages,
-                page_kind=about.page_unit,
-                total_pages=about.total_pages if about.total_pages != about.pages else None,
-                sections=about.sections,
-                tables=about.tables,
-                outline=[OutlineEntry.of(s, mask) for s in about.outline if not self._blocklist.is_blocked(s.id)],
-                warnings=shorten_all(about.warnings, mask),
-                preview=mask(about.preview),
-                cached=converted.cached,
-            )
+            about, mask = packed.about, self._blocklist.mask
+        return ConvertedDocument(
+            handle=converted.handle,
+            title=mask(shorten(about.title or about.name, MAX_CHARACTERS)),
+            format=about.format,
+            pages=about.pages,
+            page_kind=about.page_unit,
+            total_pages=about.total_pages if about.total_pages != about.pages else None,
+            sections=about.sections,
+            tables=about.tables,
+            outline=[OutlineEntry.of(s, mask) for s in about.outline if not self._blocklist.is_blocked(s.id)],
+            warnings=shorten_all(about.warnings, mask),
+            preview=mask(about.preview),
+            cached=converted.cached,
+        )
 
     def _read_part(self, file: IO[bytes], arguments: ExportDocument) -> FilePart:
         """Read the requested part of an export; with a blocklist, of the screened text."""
@@ -248,8 +237,7 @@ def _pluralize(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def format_not_converted(handle: str) -> str:
-    """Return the error message for an unknown handle."""
+def _format_not_converted(handle: str) -> str:
     return f"There is no document {shorten(handle)!r}; it may have expired. Convert the file again for a new handle."
 
 
@@ -261,12 +249,6 @@ def _parse_page_range(pages: str | None) -> PageRange | None:
     if not 1 <= chosen.first <= chosen.last:
         raise InvalidArguments([Problem("pages", "must be a page or a range such as 3-7, counted from 1")])
     return chosen
-
-
-def _write_json(file: IO[bytes], document: dict[str, Any] | None) -> int:
-    size = file.write(orjson.dumps(document))
-    file.flush()
-    return size
 
 
 class ConvertedResources:
@@ -291,8 +273,9 @@ class ConvertedResources:
         }
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
-        handle, _, form = uri.removeprefix(self.SCHEME).partition("/")
-        if not uri.startswith(self.SCHEME) or not _is_form(form):
+        handle, _, name = uri.removeprefix(self.SCHEME).partition("/")
+        form = next((form for form in get_args(Export) if form == name), None)
+        if not uri.startswith(self.SCHEME) or form is None:
             return None
         file = await self._conversions.export(call.caller.tenant, handle, form)
         if file is None:
@@ -308,7 +291,3 @@ class ConvertedResources:
         """Return a content item that links to the whole document."""
         uri = f"{cls.SCHEME}{handle}/{form}"
         return {"type": "resource_link", "uri": uri, "name": f"{handle}.{form}", "mimeType": MEDIA_TYPES[form]}
-
-
-def _is_form(name: str) -> TypeGuard[Export]:
-    return name in MEDIA_TYPES

@@ -9,9 +9,9 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from refdesk.calls import Answer, Call, Event, ListChanged, ToolEntry, text_content, tool_answer
+from refdesk.calls import Answer, Call, Event, ListChanged, RegistryEntry, ToolEntry, text_content, tool_answer
 from refdesk.errors import (
     ERROR_META,
     InvalidArguments,
@@ -40,6 +40,7 @@ MAX_VIEWS = 256
 DOWNSTREAM_TOOLSET = "downstream"
 """The toolset of downstream servers."""
 
+E = TypeVar("E", bound=RegistryEntry)
 Entry = Mapping[str, Any] | ToolEntry
 """A list entry, or the tool that computes it for each call."""
 
@@ -105,20 +106,17 @@ class Dispatcher:
 
     def open_tools(self, call: Call) -> list[ToolEntry]:
         """Return the tools a call may use, listed or not."""
-        toolsets, caller = self.resolve_toolsets(call), call.caller
-        tools = self._registry.tools.values()
-        return [tool for tool in tools if tool.toolset in toolsets and tool.is_open_to(caller)]
+        return self._filter_open(self._registry.tools.values(), call)
 
-    def _list_open_prompts(self, call: Call) -> list[PromptEntry]:
-        toolsets, caller = self.resolve_toolsets(call), call.caller
-        prompts = self._registry.prompts.values()
-        return [prompt for prompt in prompts if prompt.toolset in toolsets and prompt.is_open_to(caller)]
+    def _filter_open(self, entries: Iterable[E], call: Call) -> list[E]:
+        toolsets = self.resolve_toolsets(call)
+        return [entry for entry in entries if entry.toolset in toolsets and entry.is_open_to(call.caller)]
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, ListChanged):
             self._views.clear()
 
-    def _get_view(self, kind: str, call: Call, assemble: Callable[[Call], Iterable[Entry]]) -> list[Entry]:
+    def _get_view(self, kind: str, call: Call, assemble: Callable[[], Iterable[Entry]]) -> list[Entry]:
         """Return a list for this kind of caller, cached until something changes."""
         downstream = self._registry.downstream
         if downstream is not None and downstream.fleet.revision != self._revision:
@@ -129,7 +127,7 @@ class Dispatcher:
         if view is None:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            view = self._views[key] = list(assemble(call))
+            view = self._views[key] = list(assemble())
         return view
 
     async def _list(self, build_page: Callable[[Call], dict[str, Any]], call: Call) -> dict[str, Any]:
@@ -143,7 +141,7 @@ class Dispatcher:
         return build_page(call)
 
     def _list_tools(self, call: Call) -> dict[str, Any]:
-        def build(call: Call) -> Iterable[Entry]:
+        def build() -> Iterable[Entry]:
             return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
         return self._paginate(call, "tools", self._get_view("tools", call, build))
@@ -166,7 +164,7 @@ class Dispatcher:
         ]
         downstream = self._registry.downstream
         if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            listings += self._get_view("resources", call, lambda call: downstream.list_resources(call.caller))
+            listings += self._get_view("resources", call, lambda: downstream.list_resources(call.caller))
         return self._paginate(call, "resources", listings)
 
     def _list_templates(self, call: Call) -> dict[str, Any]:
@@ -175,7 +173,7 @@ class Dispatcher:
         ]
         downstream = self._registry.downstream
         if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            templates += self._get_view("templates", call, lambda call: downstream.list_templates(call.caller))
+            templates += self._get_view("templates", call, lambda: downstream.list_templates(call.caller))
         return self._paginate(call, "resourceTemplates", templates)
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
@@ -191,12 +189,11 @@ class Dispatcher:
                 if result is not None:
                     return result
         uri = shorten(uri)
-        detail = f"No resource {uri!r}; see resources/list and resources/templates/list"
-        raise UnknownResource(detail, uri)
+        raise UnknownResource(f"No resource {uri!r}; see resources/list and resources/templates/list", uri)
 
     def _list_prompts(self, call: Call) -> dict[str, Any]:
-        def build(call: Call) -> Iterable[Entry]:
-            return (prompt.listing() for prompt in self._list_open_prompts(call))
+        def build() -> Iterable[Entry]:
+            return (prompt.listing() for prompt in self._filter_open(self._registry.prompts.values(), call))
 
         return self._paginate(call, "prompts", self._get_view("prompts", call, build))
 
@@ -224,24 +221,26 @@ class Dispatcher:
         return {"completion": {"values": shown, "total": len(completion), "hasMore": len(completion) > len(shown)}}
 
     async def _complete_resource(self, template: str, name: str, value: str, call: Call) -> Completion:
+        context = call.params.get("context")
+        others = context.get("arguments") if isinstance(context, Mapping) else None
         for resources in self._registry.resources:
             if any(entry["uriTemplate"] == template for entry in resources.templates()):
-                return await resources.complete(template, name, value, _get_context_arguments(call), call)
+                return await resources.complete(
+                    template, name, value, others if isinstance(others, Mapping) else {}, call
+                )
         downstream = self._registry.downstream
         if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
             result = await downstream.complete_template(template, call)
             if result is not None:
                 return result
         template = shorten(template)
-        detail = f"No resource template {template!r}; see resources/templates/list"
-        raise UnknownResource(detail, template)
+        raise UnknownResource(f"No resource template {template!r}; see resources/templates/list", template)
 
     def _require_prompt(self, name: str, call: Call) -> PromptEntry:
         prompt = self._registry.find_prompt(name)
         if prompt is None or prompt.toolset not in self.resolve_toolsets(call) or not prompt.is_open_to(call.caller):
-            raise UnknownPrompt(
-                _format_unknown("prompt", name, [prompt.name for prompt in self._list_open_prompts(call)])
-            )
+            known = [prompt.name for prompt in self._filter_open(self._registry.prompts.values(), call)]
+            raise UnknownPrompt(_format_unknown("prompt", name, known))
         return prompt
 
     def resolve_toolsets(self, call: Call) -> frozenset[str]:
@@ -272,13 +271,6 @@ def _decode_cursor(cursor: object, name: str) -> int:
     except (binascii.Error, UnicodeError, ValueError):
         pass  # reported below with the other invalid cursors
     raise InvalidArguments([Problem("cursor", "is not a cursor of this list")])
-
-
-def _get_context_arguments(call: Call) -> Mapping[str, str]:
-    """Return the other arguments in the context of a completion request."""
-    context = call.params.get("context")
-    arguments = context.get("arguments") if isinstance(context, Mapping) else None
-    return arguments if isinstance(arguments, Mapping) else {}
 
 
 def _require_text(params: Mapping[str, Any], name: str, prefix: str = "", *, empty: bool = False) -> str:

@@ -13,12 +13,12 @@ from pydantic import Field, StringConstraints
 
 from refdesk.cache import Cache, Key, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
-from refdesk.config import CacheConfig
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_reference
-from refdesk.tools.federation import FederatedResults, Federation, ForeignHit, fuse_rankings
+from refdesk.tools.federation import Federation, SourceResult, fuse_rankings, summarize_sources
+from refdesk.tools.foreign_hits import ForeignPassage
 from refdesk.tools.hits import format_provenance, make_excerpt
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.links import resolve_links
@@ -58,18 +58,11 @@ class GetDocument(Arguments):
 class Documentation:
     """Handlers of the `docs` toolset."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        cache: Cache | None = None,
-        seconds: float = 0,
-        *,
-        federation: Federation | None = None,
-    ) -> None:
+    def __init__(self, engine: Engine, cache: Cache, seconds: float, federation: Federation | None = None) -> None:
         """`seconds` is the TTL of cached search results. `federation` searches other servers as well."""
         self._engine = engine
         self._federation = federation
-        self._cache = Cache(CacheConfig()) if cache is None else cache
+        self._cache = cache
         self._seconds = seconds
 
     def register(self, registry: Registry) -> None:
@@ -118,74 +111,62 @@ class Documentation:
     def list_doc_types(self, call: Call) -> list[str]:
         """Return `all` and every set and federated source that the caller can search."""
         own = [entry.id for entry in self._engine.cached_collections(call.caller.tenant)]
-        return [ALL, *own, *(source for source in self._list_sources(call) if source not in own)]
-
-    def _list_sources(self, call: Call) -> list[str]:
-        """Return the federated sources of this caller."""
-        return self._federation.list_sources(call) if self._federation is not None else []
+        sources = self._federation.list_sources(call) if self._federation is not None else []
+        return [ALL, *own, *(source for source in sources if source not in own)]
 
     async def search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         caller = call.caller
         revision = self._engine.revision(caller.tenant)
-        sources = self._list_sources(call)
+        sources = self._federation.list_sources(call) if self._federation is not None else []
         parameters = (*arguments.model_dump().values(), *sources)
         key = Key(caller.tenant, caller.user, "search_documentation", parameters, revision)
         # Other servers' documents have no revision here.
         is_certain = self._engine.traits.has_certain_revision and not sources
         result = await self._cache.answer(
-            key, self._seconds, lambda: self._run_search(arguments, call), is_certain=is_certain
+            key, self._seconds, lambda: self._run_search(arguments, call, bool(sources)), is_certain=is_certain
         )
         return add_cache_flags(result)
 
-    async def _run_search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
-        own, federated = await self._search_all(arguments, call)
-        if federated.sources:
-            fused = fuse_rankings([grown.hit for grown in own.hits], federated, arguments.max_results)
-            answer = _build_fused_answer(fused, arguments.max_tokens or DEFAULT_TOKENS) if fused else None
+    async def _run_search(self, arguments: SearchDocumentation, call: Call, is_federated: bool) -> dict[str, Any]:
+        query, doc_type, federation = arguments.query, arguments.doc_type, self._federation
+        is_own = any(entry.id == doc_type for entry in self._engine.cached_collections(call.caller.tenant))
+        names = () if doc_type == ALL else (doc_type,)
+
+        async def search_own() -> Passages:
+            if names and not is_own:
+                return Passages()
+            search = Search(query, limit=arguments.max_results, collections=names)
+            return await search_passages(self._engine, call.caller.tenant, search, arguments.max_tokens)
+
+        sources: Sequence[SourceResult] = ()
+        if is_federated and federation is not None and not is_own:
+            only = doc_type if names else None
+            own, sources = await asyncio.gather(search_own(), federation.search(query, call, only))
         else:
-            answer = self._build_answer(own, arguments.doc_type, call) if own.hits else None
+            own = await search_own()
+        answer = None
+        if sources:
+            fused = fuse_rankings([grown.hit for grown in own.hits], sources, arguments.max_results)
+            answer = _build_fused_answer(fused, arguments.max_tokens or DEFAULT_TOKENS) if fused else None
+        elif own.hits:
+            answer = self._build_answer(own, names, call)
         if answer is None:
             sets = ", ".join(self.list_doc_types(call))
-            answer = tool_answer([text_content(f"Nothing matches {arguments.query!r}. Documentation sets: {sets}.")])
-        return _add_sources(answer, federated)
+            answer = tool_answer([text_content(f"Nothing matches {query!r}. Documentation sets: {sets}.")])
+        if sources:
+            note, meta = summarize_sources(sources, with_own=not names)
+            answer["content"][-1]["text"] += f"\n\n({note})"
+            answer = {**answer, "_meta": {**answer.get("_meta", {}), "sources": meta}}
+        return answer
 
-    def _build_answer(self, passages: Passages, doc_type: str, call: Call) -> dict[str, Any]:
-        """Build the answer from passages that fit their budget."""
+    def _build_answer(self, passages: Passages, names: Sequence[str], call: Call) -> dict[str, Any]:
+        """Build the answer from passages that fit their budget; `names` are the searched sets, if not all."""
         items = [_describe_hit(grown.hit, grown.continues_at).to_item() for grown in passages.hits]
-        doubts = passages.format_doubts("the documentation" if doc_type == ALL else doc_type)
-        pending = format_pending(
-            self._engine.cached_collections(call.caller.tenant), () if doc_type == ALL else (doc_type,)
-        )
+        doubts = passages.format_doubts(names[0] if names else "the documentation")
+        pending = format_pending(self._engine.cached_collections(call.caller.tenant), names)
         answer = _add_summary(items, passages.omitted, [note for note in (pending, doubts) if note])
         meta = {**answer["_meta"], "confident": passages.is_confident}
         return {**answer, "_meta": meta | ({"absent": list(passages.absent)} if passages.absent else {})}
-
-    async def _search_all(self, arguments: SearchDocumentation, call: Call) -> tuple[Passages, FederatedResults]:
-        if self._federation is None or not self._federation.list_sources(call):
-            return await self._search_engine(arguments, call), FederatedResults()
-        return await asyncio.gather(
-            self._search_engine(arguments, call), self._search_federation(self._federation, arguments, call)
-        )
-
-    async def _search_engine(self, arguments: SearchDocumentation, call: Call) -> Passages:
-        tenant = call.caller.tenant
-        if arguments.doc_type != ALL and arguments.doc_type not in (
-            entry.id for entry in self._engine.cached_collections(tenant)
-        ):
-            return Passages()
-        collections = () if arguments.doc_type == ALL else (arguments.doc_type,)
-        search = Search(arguments.query, limit=arguments.max_results, collections=collections)
-        return await search_passages(self._engine, tenant, search, arguments.max_tokens)
-
-    async def _search_federation(
-        self, federation: Federation, arguments: SearchDocumentation, call: Call
-    ) -> FederatedResults:
-        """Search the federated sources, unless the call names one of our own sets."""
-        own = (entry.id for entry in self._engine.cached_collections(call.caller.tenant))
-        if arguments.doc_type in own:
-            return FederatedResults()
-        only = None if arguments.doc_type == ALL else arguments.doc_type
-        return await federation.search(arguments.query, call, only)
 
     async def get(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
@@ -323,16 +304,7 @@ class DocumentationHit:
 _ITEM_FRAME_CHARACTERS = len("### \n\nSource: ")
 
 
-def _add_sources(answer: dict[str, Any], federated: FederatedResults) -> dict[str, Any]:
-    """Add the federated sources and their status to the result."""
-    if not federated.sources:
-        return answer
-    last = answer["content"][-1]
-    last["text"] += f"\n\n({federated.format_note()})"
-    return {**answer, "_meta": {**answer.get("_meta", {}), "sources": federated.to_meta()}}
-
-
-def _build_fused_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str, Any]:
+def _build_fused_answer(hits: Sequence[Hit | ForeignPassage], max_tokens: int) -> dict[str, Any]:
     """Build the answer from hits of several servers, which share the budget evenly."""
     items: list[dict[str, Any]] = []
     left = max_tokens * CHARACTERS_PER_TOKEN
@@ -368,12 +340,12 @@ def _describe_hit(hit: Hit, continues_at: str | None = None) -> DocumentationHit
     return DocumentationHit(heading, hit.text, source, metadata, score=hit.score, chunk_id=hit.chunk_id)
 
 
-def _describe_foreign_hit(hit: ForeignHit) -> DocumentationHit:
-    passage, version = hit.passage, f", version {hit.version}" if hit.version else ""
-    source = f"{passage.url or 'no URL'} by {hit.server}{version}, fetched {hit.fetched_at}"
+def _describe_foreign_hit(hit: ForeignPassage) -> DocumentationHit:
+    version = f", version {hit.version}" if hit.version else ""
+    source = f"{hit.url or 'no URL'} by {hit.server}{version}, fetched {hit.fetched_at}"
     metadata = {
-        "source": passage.url or hit.server,
-        "title": passage.title or None,
+        "source": hit.url or hit.server,
+        "title": hit.title or None,
         "doc_type": hit.server,
         "server": hit.server,
         "version": hit.version or None,
@@ -381,7 +353,7 @@ def _describe_foreign_hit(hit: ForeignHit) -> DocumentationHit:
         "page": None,
         "section": None,
     }
-    return DocumentationHit(passage.title or passage.url or hit.server, passage.text, source, metadata)
+    return DocumentationHit(hit.title or hit.url or hit.server, hit.text, source, metadata)
 
 
 def _build_metadata(info: DocumentInfo) -> dict[str, Any]:

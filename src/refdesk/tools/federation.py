@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,59 +34,13 @@ FETCHED_AT = "refdesk/fetchedAt"
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignHit:
-    """A passage from another server, with its origin and retrieval time."""
-
-    server: str
-    passage: ForeignPassage
-    version: str
-    fetched_at: str
-
-
-@dataclass(frozen=True, slots=True)
 class SourceResult:
     """The result of one source."""
 
     server: str
-    hits: Sequence[ForeignHit] = ()
+    hits: Sequence[ForeignPassage] = ()
     failure: str = ""
     is_stale: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class FederatedResults:
-    """The results of all sources."""
-
-    sources: Sequence[SourceResult] = field(default=())
-    with_own: bool = True
-    """Whether our own documentation was searched as well."""
-
-    @property
-    def responding(self) -> list[str]:
-        """Sources that responded, including from the cache."""
-        return [source.server for source in self.sources if not source.failure]
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """Sources that failed, with the reason."""
-        return {source.server: source.failure for source in self.sources if source.failure}
-
-    @property
-    def stale(self) -> list[str]:
-        """Sources that failed this time and were answered from a stale cache entry."""
-        return [source.server for source in self.sources if source.is_stale]
-
-    def format_note(self) -> str:
-        """Return a sentence on the sources for the model; our own documentation counts if searched."""
-        own = int(self.with_own)
-        text = f"{len(self.responding) + own} of {len(self.sources) + own} sources answered"
-        missing = "; ".join(f"{server}: {shorten(why, 120)}" for server, why in self.missing.items())
-        stale = f"; from an earlier answer: {', '.join(self.stale)}" if self.stale else ""
-        return f"{text}{f' ({missing})' if missing else ''}{stale}"
-
-    def to_meta(self) -> dict[str, Any]:
-        """Return the same as metadata."""
-        return {"answered": self.responding, "missing": self.missing, "stale": self.stale}
 
 
 class Federation:
@@ -103,13 +57,13 @@ class Federation:
         """Return the names of the sources that this caller may use."""
         return [connection.name for connection, _ in self._list_open_servers(call)]
 
-    async def search(self, query: str, call: Call, only: str | None = None) -> FederatedResults:
+    async def search(self, query: str, call: Call, only: str | None = None) -> list[SourceResult]:
         """Query the sources, or the one named by `only`."""
         servers = [(server, docs) for server, docs in self._list_open_servers(call) if only in (None, server.name)]
         results = await asyncio.gather(*(self._query_source(server, docs, query, call) for server, docs in servers))
         if any(result.failure or result.is_stale for result in results):
             mark_partial_result()
-        return FederatedResults(results, with_own=only is None)
+        return results
 
     def _list_open_servers(self, call: Call) -> list[tuple[Connection, DocsSource]]:
         caller = call.caller
@@ -134,7 +88,8 @@ class Federation:
         passages = parse_passages(cached.answer, docs.max_results)
         fetched_at = str((cached.answer.get("_meta") or {}).get(FETCHED_AT, ""))
         hits = [
-            ForeignHit(server.name, passage, passage.version or docs.version or "", fetched_at) for passage in passages
+            replace(one, server=server.name, version=one.version or docs.version or "", fetched_at=fetched_at)
+            for one in passages
         ]
         return SourceResult(server.name, hits, is_stale=cached.is_stale)
 
@@ -154,11 +109,27 @@ class Federation:
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), FETCHED_AT: fetched_at}}
 
 
-def fuse_rankings(own: Sequence[Hit], federated: FederatedResults, limit: int) -> list[Hit | ForeignHit]:
+def summarize_sources(sources: Sequence[SourceResult], *, with_own: bool) -> tuple[str, dict[str, Any]]:
+    """Return a sentence on the sources for the model, and the same as metadata.
+
+    `with_own` is whether our own documentation was searched as well. It counts as a source in the sentence.
+    """
+    answered = [source.server for source in sources if not source.failure]
+    missing = {source.server: source.failure for source in sources if source.failure}
+    stale = [source.server for source in sources if source.is_stale]
+    note = f"{len(answered) + with_own} of {len(sources) + with_own} sources answered"
+    if missing:
+        note += f" ({'; '.join(f'{server}: {shorten(why, 120)}' for server, why in missing.items())})"
+    if stale:
+        note += f"; from an earlier answer: {', '.join(stale)}"
+    return note, {"answered": answered, "missing": missing, "stale": stale}
+
+
+def fuse_rankings(own: Sequence[Hit], sources: Sequence[SourceResult], limit: int) -> list[Hit | ForeignPassage]:
     """Merge all rankings by reciprocal rank fusion, without duplicate pages and texts."""
-    rankings: list[Sequence[Hit | ForeignHit]] = [own, *(source.hits for source in federated.sources)]
+    rankings: list[Sequence[Hit | ForeignPassage]] = [own, *(source.hits for source in sources)]
     scores: dict[int, float] = {}
-    by_identity: dict[str, Hit | ForeignHit] = {}
+    by_identity: dict[str, Hit | ForeignPassage] = {}
     for ranking in rankings:
         for rank, hit in enumerate(ranking):
             identities = _get_identities(hit)
@@ -172,15 +143,12 @@ def fuse_rankings(own: Sequence[Hit], federated: FederatedResults, limit: int) -
     return sorted(hits_by_id.values(), key=lambda hit: -scores[id(hit)])[:limit]
 
 
-def _get_server(hit: Hit | ForeignHit) -> str | None:
-    return hit.server if isinstance(hit, ForeignHit) else None
+def _get_server(hit: Hit | ForeignPassage) -> str | None:
+    return hit.server if isinstance(hit, ForeignPassage) else None
 
 
-def _get_identities(hit: Hit | ForeignHit) -> list[str]:
+def _get_identities(hit: Hit | ForeignPassage) -> list[str]:
     """Return the keys that identify duplicates: the canonical URL and the text."""
-    if isinstance(hit, Hit):
-        url, text = get_source(hit.document), hit.text
-    else:
-        url, text = hit.passage.url, hit.passage.text
-    words = " ".join(text.casefold().split())
+    url = hit.url if isinstance(hit, ForeignPassage) else get_source(hit.document)
+    words = " ".join(hit.text.casefold().split())
     return [identity for identity in (canonicalize_url(url), f"says {words}") if identity]

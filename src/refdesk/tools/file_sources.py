@@ -85,57 +85,48 @@ class Sources:
                 size = await to_thread.run_sync(_write_base64, file, arguments.content_base64)
                 yield File(file.fileno(), clean_name(arguments.file_name or "") or "document", size)
         elif arguments.resource is not None and arguments.resource.startswith(UPLOAD_SCHEME):
-            async with self._open_upload(arguments.resource, call) as uploaded:
-                yield uploaded
+            found = await self._conversions.open_upload(call.caller.tenant, arguments.resource)
+            if found is None:
+                uri = shorten(arguments.resource)
+                raise CannotOpen(f"There is no upload {uri!r}; it may have expired. Send the file again.")
+            uploaded, name = found
+            with uploaded:
+                yield File(uploaded.fileno(), name, os.fstat(uploaded.fileno()).st_size)
         else:
             path = arguments.file_path or arguments.resource or ""
             with await self._search_roots(call, lambda more: self._folders.build_roots(more).open(path)) as opened:
                 yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
-
-    @asynccontextmanager
-    async def _open_upload(self, uri: str, call: Call) -> AsyncIterator[File]:
-        found = await self._conversions.open_upload(call.caller.tenant, uri)
-        if found is None:
-            raise CannotOpen(f"There is no upload {shorten(uri)!r}; it may have expired. Send the file again.")
-        file, name = found
-        with file:
-            yield File(file.fileno(), name, os.fstat(file.fileno()).st_size)
 
     async def locate(self, path: str, call: Call) -> LocatedPath:
         """Resolve a path to a file or folder without opening it."""
         return await self._search_roots(call, lambda more: _locate(path, self._folders, more))
 
     async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
-        """Search the open folders, then also the client's roots."""
+        """Search the open folders, then also the client's roots, if they are trusted."""
         if not self._settings.local_files:
             raise CannotOpen("Tools can't open files on the server's machine. Send the bytes or a URL.")
         try:
             return await to_thread.run_sync(find, ())
         except CannotOpen:
-            roots = await self._request_client_roots(call)
+            trusted = self._settings.client_roots
+            if trusted == "none" or (trusted == "local" and not call.caller.local):
+                raise
+            try:
+                answer = await call.client.ask("roots", "roots/list", {})
+            except (ClientCannot, MissingCapability):
+                answer = {}
+            uris = [str(root.get("uri", "")) for root in answer.get("roots", ())]
+            roots = [Path(path) for uri in uris if (path := _parse_file_uri(uri))]
             if not roots:
                 raise
         return await to_thread.run_sync(find, roots)
-
-    async def _request_client_roots(self, call: Call) -> list[Path]:
-        """Return the client's roots, if they are trusted."""
-        trusted = self._settings.client_roots
-        if trusted == "none" or (trusted == "local" and not call.caller.local):
-            return []
-        try:
-            answer = await call.client.ask("roots", "roots/list", {})
-        except (ClientCannot, MissingCapability):
-            return []
-        uris = [str(root.get("uri", "")) for root in answer.get("roots", ())]
-        return [Path(path) for uri in uris if (path := _parse_file_uri(uri))]
 
 
 def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Path]:
     """Return the configured roots, or the working folder unless it is the home or root folder."""
     if settings.roots:
         return [root.absolute() for root in settings.roots]
-    too_wide = folder == Path(folder.anchor) or folder == home
-    return [] if too_wide else [folder]
+    return [] if folder in (Path(folder.anchor), home) else [folder]
 
 
 def _locate(path: str, folders: OpenFolders, more: Sequence[Path]) -> LocatedPath:

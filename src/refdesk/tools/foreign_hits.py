@@ -7,7 +7,7 @@ standard.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -28,19 +28,7 @@ MAX_HITS = 100
 _LIST_FIELDS = ("results", "hits", "documents", "docs", "items", "passages", "matches", "snippets", "content", "data")
 _TEXT_FIELDS = ("text", "content", "snippet", "passage", "body", "markdown", "description", "summary", "chunk")
 _TITLE_FIELDS = ("title", "name", "heading", "section")
-_URL_FIELDS = (
-    "url",
-    "link",
-    "href",
-    "uri",
-    "source_url",
-    "sourceUrl",
-    "contentUrl",
-    "page_url",
-    "source",
-    "path",
-    "id",
-)
+_URL_FIELDS = "url link href uri source_url sourceUrl contentUrl page_url source path id".split()
 _VERSION_FIELDS = ("version", "doc_version", "docVersion")
 """Field names used by search tools, most specific first."""
 
@@ -60,19 +48,17 @@ class ForeignPassage:
     title: str = ""
     url: str = ""
     version: str = ""
+    server: str = ""
+    fetched_at: str = ""
 
 
 def parse_passages(result: Mapping[str, Any], limit: int) -> list[ForeignPassage]:
     """Return the hits in a tool's result, in its order."""
-    limit = min(limit, MAX_HITS)
-    return _take_first(_parse_structured(result.get("structuredContent")), limit) or _take_first(
-        _parse_content(result.get("content")), limit
-    )
-
-
-def _take_first(passages: Iterator[ForeignPassage], limit: int) -> list[ForeignPassage]:
-    """Return the first non-empty passages, parsing no more than needed."""
-    return list(islice((passage for passage in passages if passage.text), limit))
+    for passages in (_parse_structured(result.get("structuredContent")), _parse_content(result.get("content"))):
+        # Parse no more than needed.
+        if found := list(islice((passage for passage in passages if passage.text), min(limit, MAX_HITS))):
+            return found
+    return []
 
 
 def canonicalize_url(url: str) -> str:
@@ -96,23 +82,18 @@ def _parse_structured(value: object, depth: int = 0) -> Iterator[ForeignPassage]
     if depth > 3:
         return
     if isinstance(value, list):
-        yield from _parse_list(value)
+        for entry in value[:MAX_HITS]:
+            if isinstance(entry, str):
+                yield _parse_text(entry)
+            elif isinstance(entry, Mapping) and (passage := _parse_object(entry)) is not None:
+                yield passage
     elif isinstance(value, Mapping):
         for name in _LIST_FIELDS:
             found = list(_parse_structured(value.get(name), depth + 1))
             if found:
                 yield from found
                 return
-        passage = _parse_object(value)
-        if passage is not None:
-            yield passage
-
-
-def _parse_list(values: Sequence[object]) -> Iterator[ForeignPassage]:
-    for value in values[:MAX_HITS]:
-        if isinstance(value, str):
-            yield _parse_text(value)
-        elif isinstance(value, Mapping) and (passage := _parse_object(value)) is not None:
+        if (passage := _parse_object(value)) is not None:
             yield passage
 
 
@@ -130,21 +111,14 @@ def _parse_content(content: object) -> Iterator[ForeignPassage]:
     for item in content[:MAX_HITS] if isinstance(content, list) else ():
         if not isinstance(item, Mapping):
             continue
-        if item.get("type") == "text" and isinstance(item.get("text"), str):
+        kind, resource = item.get("type"), item.get("resource")
+        if kind == "text" and isinstance(item.get("text"), str):
             yield from _parse_text_item(item)
-        elif item.get("type") == "resource" and isinstance(item.get("resource"), Mapping):
-            resource = item["resource"]
-            if isinstance(resource.get("text"), str):
-                yield _build_passage(
-                    resource["text"], _find_text(_TITLE_FIELDS, resource), _find_text(("uri",), resource), ""
-                )
-        elif item.get("type") == "resource_link":
-            yield _build_passage(
-                _find_text(("description", "title", "name"), item),
-                _find_text(_TITLE_FIELDS, item),
-                _find_text(("uri",), item),
-                "",
-            )
+        elif kind == "resource" and isinstance(resource, Mapping) and isinstance(resource.get("text"), str):
+            yield _build_passage(resource["text"], _find_text(_TITLE_FIELDS, resource), _find_text(("uri",), resource))
+        elif kind == "resource_link":
+            text = _find_text(("description", "title", "name"), item)
+            yield _build_passage(text, _find_text(_TITLE_FIELDS, item), _find_text(("uri",), item))
 
 
 def _parse_text_item(item: Mapping[str, Any]) -> Iterator[ForeignPassage]:
@@ -177,7 +151,7 @@ def _parse_text(text: str, metadata: Mapping[str, Any] | None = None) -> Foreign
     )
 
 
-def _build_passage(text: str, title: str, url: str, version: str) -> ForeignPassage:
+def _build_passage(text: str, title: str, url: str, version: str = "") -> ForeignPassage:
     return ForeignPassage(
         visible(text[:MAX_PASSAGE_CHARACTERS])[0].strip(),
         shorten(_clean_line(title), MAX_TITLE_CHARACTERS) if title else "",

@@ -77,7 +77,6 @@ class FilePart:
 
     @property
     def next_cursor(self) -> str | None:
-        """Cursor of the next part."""
         return str(self.end) if self.end < self.size else None
 
     @property
@@ -101,23 +100,20 @@ def find_cut(text: str, end: int) -> int:
 
 def encode_cursor(position: int, text: str) -> str:
     """Return a cursor for a position, bound to the text."""
-    return f"{position}-{compute_fingerprint(text)}"
+    return f"{position}-{_compute_fingerprint(text)}"
 
 
-def decode_cursor(cursor: str | None, text: str) -> int:
+def decode_cursor(cursor: str, text: str) -> int:
     """Return the position of a cursor; reject one of another text."""
-    if cursor is None:
-        return 0
     match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
     if match is None or int(match[1]) >= len(text):
         raise InvalidArguments([Problem("cursor", "is not a cursor of this document")])
-    if match[2] != compute_fingerprint(text):
+    if match[2] != _compute_fingerprint(text):
         raise InvalidArguments([Problem("cursor", "the document has changed since; start again without it")])
     return int(match[1])
 
 
-def compute_fingerprint(text: str) -> str:
-    """Return a short hash of a text."""
+def _compute_fingerprint(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

@@ -42,11 +42,6 @@ class TextPlace:
     """Context to show before it: the headings, the header of a table, the fence of code."""
 
 
-def is_chunk_name(name: str) -> bool:
-    """Whether a fragment names a chunk."""
-    return _CHUNK.fullmatch(name) is not None
-
-
 def find_section(packed: PackedDocument, name: str) -> Section | None:
     """Return a section by its id, its anchor, or the name of one of its chunks; case counts only if it has to."""
     if (found := packed.section(name)) is not None:
@@ -74,7 +69,7 @@ def build_chunk_not_found(packed: PackedDocument, document_id: str, name: str) -
 
 def build_place_not_found(packed: PackedDocument, document_id: str, name: str) -> DocumentNotFound:
     """Return the error to raise for an unknown chunk, anchor or section, which names those that exist."""
-    if is_chunk_name(name):
+    if _CHUNK.fullmatch(name):
         return build_chunk_not_found(packed, document_id, name)
     sections = packed.sections()
     names = list(dict.fromkeys([*(s.id for s in sections), *(s.anchor for s in sections if s.anchor)]))
@@ -86,7 +81,7 @@ def build_place_not_found(packed: PackedDocument, document_id: str, name: str) -
 
 def locate(packed: PackedDocument, document_id: str, name: str, text: str) -> TextPlace:
     """Return where a chunk, section or anchor starts in the Markdown of the whole document."""
-    chunk = next(iter(packed.window(name, 0, 0) or ()), None) if is_chunk_name(name) else None
+    chunk = next(iter(packed.window(name, 0, 0) or ()), None) if _CHUNK.fullmatch(name) else None
     if chunk is not None:
         return _locate_chunk(packed, chunk, text)
     section = find_section(packed, name)

@@ -27,8 +27,15 @@ from refdesk.calls import (
     tool_answer,
 )
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.json_schema import Arguments, Result, add_choices, build_schema, list_arguments, list_result
-from refdesk.tools.lenient_arguments import validate_leniently
+from refdesk.tools.json_schema import (
+    Arguments,
+    Result,
+    add_choices,
+    build_schema,
+    list_arguments,
+    list_result,
+    validate_leniently,
+)
 from refdesk.validation import invalid_arguments, shorten
 
 if TYPE_CHECKING:
