@@ -25,6 +25,7 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
+from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.file_sources import ConvertFile, Sources
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, FilePart, read_text
@@ -127,21 +128,7 @@ class Conversion:
                     seconds=CONVERT_SECONDS,
                 )
             )
-        registry.add_tool(
-            Tool(
-                name="convert_url",
-                title="Convert a web page or file",
-                description=(
-                    "Fetch and convert a web page or file. Returns contents, preview and a handle to read it with."
-                ),
-                toolset=TOOLSET,
-                arguments=ConvertUrl,
-                handler=self.convert_url,
-                result=ConvertedDocument,
-                annotations=Annotations(open_world=True),
-                seconds=URL_SECONDS,
-            )
-        )
+        add_tools(registry, self, TOOLSET)
         forms: dict[Export, str] = {"markdown": "Markdown", "html": "HTML", "json": "DoclingDocument JSON"}
         for form, label in forms.items():
             registry.add_tool(
@@ -169,6 +156,12 @@ class Conversion:
             converted = await self._conversions.convert(call.caller.tenant, file, options, call.client.progress)
         return await self._summarize(converted, call.caller.tenant)
 
+    @tool(
+        "Convert a web page or file",
+        "Fetch and convert a web page or file. Returns contents, preview and a handle to read it with.",
+        annotations=Annotations(open_world=True),
+        seconds=URL_SECONDS,
+    )
     async def convert_url(self, arguments: ConvertUrl, call: Call) -> ConvertedDocument:
         tenant = call.caller.tenant
         converted = await self._conversions.convert_url(

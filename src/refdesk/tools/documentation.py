@@ -16,6 +16,7 @@ from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_reference
 from refdesk.tools.federation import Federation, SourceResult, fuse_rankings, summarize_sources
 from refdesk.tools.foreign_hits import ForeignPassage
@@ -25,7 +26,7 @@ from refdesk.tools.links import resolve_links
 from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage, fit_lines, format_document
 from refdesk.tools.passages import Passages, format_pending, search_passages
 from refdesk.tools.places import TextPlace, locate
-from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
+from refdesk.tools.registry import Prompt, PromptArgument, Registry
 
 TOOLSET = "docs"
 ALL = "all"
@@ -67,32 +68,7 @@ class Documentation:
 
     def register(self, registry: Registry) -> None:
         """Register the tools, resources and prompts."""
-        registry.add_tool(
-            Tool(
-                name="search_documentation",
-                title="Search documentation",
-                description=(
-                    "Search documentation sets such as manuals and API references: the first call for a question "
-                    "about a product or library. Returns passages with ids; get_document reads on."
-                ),
-                toolset=TOOLSET,
-                arguments=SearchDocumentation,
-                handler=self.search,
-                choices={"doc_type": self.list_doc_types},
-                # For clients that otherwise load tools only when they search for them.
-                meta={"anthropic/alwaysLoad": True},
-            )
-        )
-        registry.add_tool(
-            Tool(
-                name="get_document",
-                title="Get a document",
-                description="Read an indexed document, from a hit's id or from its start, in parts if long.",
-                toolset=TOOLSET,
-                arguments=GetDocument,
-                handler=self.get,
-            )
-        )
+        add_tools(registry, self, TOOLSET)
         registry.add_resources(TechdocResources(self._engine))
         registry.add_prompt(
             Prompt(
@@ -114,7 +90,15 @@ class Documentation:
         sources = self._federation.list_sources(call) if self._federation is not None else []
         return [ALL, *own, *(source for source in sources if source not in own)]
 
-    async def search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
+    @tool(
+        "Search documentation",
+        "Search documentation sets such as manuals and API references: the first call for a question about a product "
+        "or library. Returns passages with ids; get_document reads on.",
+        choices={"doc_type": "list_doc_types"},
+        # For clients that otherwise load tools only when they search for them.
+        meta={"anthropic/alwaysLoad": True},
+    )
+    async def search_documentation(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         caller = call.caller
         revision = self._engine.revision(caller.tenant)
         sources = self._federation.list_sources(call) if self._federation is not None else []
@@ -168,7 +152,8 @@ class Documentation:
         meta = {**answer["_meta"], "confident": passages.is_confident}
         return {**answer, "_meta": meta | ({"absent": list(passages.absent)} if passages.absent else {})}
 
-    async def get(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
+    @tool("Get a document", "Read an indexed document, from a hit's id or from its start, in parts if long.")
+    async def get_document(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
         id, fragment = await resolve_reference(self._engine, tenant, arguments.document_id)
         document = await self._engine.read(tenant, id)

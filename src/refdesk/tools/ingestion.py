@@ -33,11 +33,12 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFail
 from refdesk.ingest.ingester import follow_documents
 from refdesk.ingest.sources import build_url_source, list_folder
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
+from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.previews import MAX_CHARACTERS
-from refdesk.tools.registry import Annotations, Registry, Tool
+from refdesk.tools.registry import Annotations, Registry
 from refdesk.validation import shorten
 
 TOOLSET = "r2r"
@@ -171,33 +172,15 @@ class IngestionTools:
 
     def register(self, registry: Registry) -> None:
         """Register the ingestion tools."""
-        registry.add_tool(
-            Tool(
-                name="r2r_ingest_document",
-                title="Add documents",
-                description="Index a file, folder, URL or text in the background, so that searches find it.",
-                toolset=TOOLSET,
-                arguments=R2RIngestDocument,
-                handler=self.ingest,
-                result=IngestResult,
-                annotations=Annotations(read_only=False, open_world=True),
-                seconds=INGEST_SECONDS,
-            )
-        )
-        registry.add_tool(
-            Tool(
-                name="r2r_monitor_task",
-                title="Watch an ingestion",
-                description="How far a document's ingestion is.",
-                toolset=TOOLSET,
-                arguments=R2RMonitorTask,
-                handler=self.monitor,
-                result=TaskState,
-                seconds=MONITOR_SECONDS,
-            )
-        )
+        add_tools(registry, self, TOOLSET)
 
-    async def ingest(self, arguments: R2RIngestDocument, call: Call) -> IngestResult:
+    @tool(
+        "Add documents",
+        "Index a file, folder, URL or text in the background, so that searches find it.",
+        annotations=Annotations(read_only=False, open_world=True),
+        seconds=INGEST_SECONDS,
+    )
+    async def r2r_ingest_document(self, arguments: R2RIngestDocument, call: Call) -> IngestResult:
         _check_arguments(arguments)
         batch, tenant = _Batch(), call.caller.tenant
         # Resolve the targets first, so that a missing file does not create a collection.
@@ -216,7 +199,8 @@ class IngestionTools:
                 await self._wait_until_done(call, batch)
         return _build_result(arguments, collection, batch)
 
-    async def monitor(self, arguments: R2RMonitorTask, call: Call) -> TaskState:
+    @tool("Watch an ingestion", "How far a document's ingestion is.", seconds=MONITOR_SECONDS)
+    async def r2r_monitor_task(self, arguments: R2RMonitorTask, call: Call) -> TaskState:
         tenant, id = call.caller.tenant, arguments.document_id
         status = await self._engine.status(tenant, id)
         if status is None:

@@ -31,12 +31,13 @@ from refdesk.engines.base import (
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
+from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.hits import build_hit_metadata, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MaxTokens
 from refdesk.tools.passages import Passages, format_pending, search_passages
 from refdesk.tools.previews import MAX_CHARACTERS, format_path
-from refdesk.tools.registry import Registry, Tool
+from refdesk.tools.registry import Registry
 from refdesk.validation import shorten
 
 TOOLSET = "r2r"
@@ -227,54 +228,15 @@ class KnowledgeTools:
 
     def register(self, registry: Registry) -> None:
         """Register the search and list tools."""
-        for tool in (
-            Tool[Any](
-                "r2r_search",
-                "Search the knowledge base",
-                (
-                    "Search the project's own documents, or all collections, with filters on metadata. "
-                    "For documentation sets, use search_documentation."
-                ),
-                TOOLSET,
-                R2RSearch,
-                self.search,
-                SearchResults,
-            ),
-            Tool[Any](
-                "r2r_rag_query",
-                "Answer from the knowledge base",
-                (
-                    "Answer a question with citations, written by the configured model. Without one, it quotes "
-                    "sentences from the passages that r2r_search finds."
-                ),
-                TOOLSET,
-                R2RRagQuery,
-                self.answer,
-                RagAnswer,
-                seconds=RAG_SECONDS,
-            ),
-            Tool[Any](
-                "r2r_list_documents",
-                "List documents",
-                "List documents with their ingestion status.",
-                TOOLSET,
-                R2RListDocuments,
-                self.list_documents,
-                DocumentsPage,
-            ),
-            Tool[Any](
-                "r2r_list_collections",
-                "List collections",
-                "List the collections: documentation sets and projects.",
-                TOOLSET,
-                R2RListCollections,
-                self.list_collections,
-                CollectionsPage,
-            ),
-        ):
-            registry.add_tool(tool)
+        add_tools(registry, self, TOOLSET)
 
-    async def search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
+    @tool(
+        "Search the knowledge base",
+        "Search the project's own documents, or all collections, with filters on metadata. For documentation sets, use "
+        "search_documentation.",
+        result=SearchResults,
+    )
+    async def r2r_search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
         scope = await self._scopes.resolve_search(call, arguments.collection_id)
         search = _build_search(arguments, scope)
         parameters = (
@@ -298,7 +260,14 @@ class KnowledgeTools:
         self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
 
-    async def answer(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
+    @tool(
+        "Answer from the knowledge base",
+        "Answer a question with citations, written by the configured model. Without one, it quotes sentences from the "
+        "passages that r2r_search finds.",
+        result=RagAnswer,
+        seconds=RAG_SECONDS,
+    )
+    async def r2r_rag_query(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
         scope = await self._scopes.resolve_search(call, arguments.collection_id)
 
         async def write() -> RagAnswer:
@@ -319,7 +288,8 @@ class KnowledgeTools:
         self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
 
-    async def list_documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
+    @tool("List documents", "List documents with their ingestion status.", result=DocumentsPage)
+    async def r2r_list_documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
         tenant = call.caller.tenant
         name = arguments.collection_id
         collection = (await self._scopes.find(tenant, name)).id if name else None
@@ -344,7 +314,8 @@ class KnowledgeTools:
             call, "r2r_list_documents", (listing,), self._list_seconds, page, DocumentsPage
         )
 
-    async def list_collections(self, arguments: R2RListCollections, call: Call) -> WireAnswer:
+    @tool("List collections", "List the collections: documentation sets and projects.", result=CollectionsPage)
+    async def r2r_list_collections(self, arguments: R2RListCollections, call: Call) -> WireAnswer:
         start, end = arguments.offset, arguments.offset + arguments.limit
 
         async def page() -> CollectionsPage:

@@ -19,12 +19,13 @@ from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
+from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import DocumentLookup, resolve_reference
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.links import resolve_links, rewrite_links
 from refdesk.tools.places import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
-from refdesk.tools.registry import Registry, Tool
+from refdesk.tools.registry import Registry
 from refdesk.tools.windows import RemoteWindows, WindowChunk
 from refdesk.validation import invalid_arguments, shorten
 
@@ -224,66 +225,11 @@ class Reader:
 
     def register(self, registry: Registry) -> None:
         """Register the tools."""
-        for tool in (
-            Tool[Any](
-                "read_doc_section",
-                "Read a section",
-                "Read a section of an indexed or converted document, with subsections.",
-                TOOLSET,
-                ReadDocSection,
-                self.read_section,
-                SectionText,
-            ),
-            Tool[Any](
-                "read_doc_pages",
-                "Read pages",
-                "Read pages of an indexed or converted document.",
-                TOOLSET,
-                ReadDocPages,
-                self.read_pages,
-                PagesText,
-            ),
-            Tool[Any](
-                "read_doc_metadata",
-                "Read a table of contents",
-                "A document's table of contents with section ids, to read a long document in parts.",
-                TOOLSET,
-                ReadDocMetadata,
-                self.read_metadata,
-                DocumentMetadata,
-            ),
-            Tool[Any](
-                "doc_local_search",
-                "Search in a document",
-                "Search within one document.",
-                TOOLSET,
-                DocLocalSearch,
-                self.search,
-                Snippets,
-            ),
-            Tool[Any](
-                "read_chunk_window",
-                "Read around a chunk",
-                "Read what comes before and after a search hit.",
-                TOOLSET,
-                ReadChunkWindow,
-                self.read_window,
-                ChunkWindow,
-            ),
-            Tool[Any](
-                "list_available_tools",
-                "List tools",
-                "List the tools you may use.",
-                TOOLSET,
-                NoArguments,
-                self.list_tools,
-                AvailableTools,
-            ),
-        ):
-            registry.add_tool(tool)
+        add_tools(registry, self, TOOLSET)
         registry.add_method(WINDOW_METHOD, self.read_local_window)
 
-    async def read_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
+    @tool("Read a section", "Read a section of an indexed or converted document, with subsections.")
+    async def read_doc_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
         id, fragment = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
         name = (arguments.section_id or fragment).removeprefix(f"{id}#")
         if not name:
@@ -301,7 +247,8 @@ class Reader:
 
         return await self._read_text(id, call, read)
 
-    async def read_pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
+    @tool("Read pages", "Read pages of an indexed or converted document.")
+    async def read_doc_pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
         first, last, most = arguments.page_start, arguments.page_end, self._settings.max_pages_per_call
         if last < first:
             raise InvalidArguments([Problem("page_end", "must not be before page_start")])
@@ -326,7 +273,11 @@ class Reader:
 
         return await self._read_text(id, call, read)
 
-    async def read_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
+    @tool(
+        "Read a table of contents",
+        "A document's table of contents with section ids, to read a long document in parts.",
+    )
+    async def read_doc_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
         id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> DocumentMetadata:
@@ -359,7 +310,8 @@ class Reader:
 
         return await self._read(id, call, read)
 
-    async def search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
+    @tool("Search in a document", "Search within one document.")
+    async def doc_local_search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
         id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> Snippets:
@@ -386,7 +338,8 @@ class Reader:
 
         return await self._read(id, call, read)
 
-    async def read_window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
+    @tool("Read around a chunk", "Read what comes before and after a search hit.")
+    async def read_chunk_window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
         return await self._read_window_from(arguments, call, self._windows)
 
     async def _read_window_from(
@@ -432,7 +385,8 @@ class Reader:
             raise invalid_arguments(error, list(ReadChunkWindow.model_fields)) from None
         return (await self._read_window_from(arguments, call, None)).model_dump(mode="json", exclude_none=True)
 
-    async def list_tools(self, _arguments: NoArguments, call: Call) -> AvailableTools:
+    @tool("List tools", "List the tools you may use.")
+    async def list_available_tools(self, arguments: NoArguments, call: Call) -> AvailableTools:
         return AvailableTools(
             tools=[
                 AvailableTool(name=tool.name, title=tool.title, description=tool.description, toolset=tool.toolset)
