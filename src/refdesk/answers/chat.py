@@ -202,7 +202,6 @@ class ChatCompletion:
 
     @property
     def text(self) -> str:
-        """The text received so far."""
         return "".join(self._texts)
 
     def feed(self, data: bytes) -> None:

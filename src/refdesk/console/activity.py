@@ -57,7 +57,6 @@ class Activity:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Add a listener that is called after every sample."""
         self._listeners.append(listener)
 
     async def metrics(self, call: Call) -> dict[str, Any]:

@@ -113,7 +113,6 @@ class Console:
         return {"key": key, "entry": entry}
 
     async def revoke_key(self, call: Call) -> dict[str, Any]:
-        """Revoke a key."""
         params = NameParams.of(call)
         with translate_argument_names():
             return {"revoked": await to_thread.run_sync(self._keys.revoke, params.name)}

@@ -27,13 +27,10 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
 
 
 class ConsoleDocuments:
-    """Console methods for collections and documents."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def collections(self, call: Call) -> dict[str, Any]:
-        """List the collections that the caller can read."""
         NoParams.of(call)
         found = await self._engine.collections(call.caller.tenant)
         return {"collections": [serialize_collection(info) for info in found]}
@@ -66,7 +63,6 @@ class ConsoleDocuments:
         return {"info": _serialize_info(info or status), **contents, "status": serialize_status(status, shared)}
 
     async def read(self, call: Call) -> dict[str, Any]:
-        """Return some blocks of a document."""
         params = ReadParams.of(call)
         packed = await self._engine.open(call.caller.tenant, params.id)
         if packed is None:
@@ -85,7 +81,6 @@ class ConsoleDocuments:
         return {"collection": serialize_collection(info)}
 
     async def delete_collection(self, call: Call) -> dict[str, Any]:
-        """Delete a collection and its documents."""
         params, tenant = IdParams.of(call), call.caller.tenant
         if params.id in list_shared_ids(self._engine, tenant):
             raise InvalidArguments([Problem("id", f"{params.id!r} comes with Refdesk and can't be deleted")])
@@ -117,7 +112,6 @@ def list_shared_ids(engine: Engine, tenant: TenantId) -> Collection[str]:
 
 
 def serialize_collection(info: CollectionInfo) -> dict[str, Any]:
-    """Serialize a collection for the console."""
     return {
         "id": info.id,
         "name": info.name,
@@ -131,7 +125,6 @@ def serialize_collection(info: CollectionInfo) -> dict[str, Any]:
 
 
 def serialize_status(status: DocumentStatus, shared: Collection[str]) -> dict[str, Any]:
-    """Serialize a document's status for the console."""
     return {
         "id": status.id,
         "collection": status.collection,

@@ -46,8 +46,6 @@ Event = tuple[str, Mapping[str, Any]]
 
 
 class Feed:
-    """All feed subscriptions."""
-
     def __init__(self, engine: Engine, servers: Servers, activity: Activity, rights: Rights) -> None:
         self._engine = engine
         self._servers = servers
@@ -80,7 +78,6 @@ class Feed:
             self._streams_by_caller += Counter()  # drops zero counts
 
     def drain(self) -> None:
-        """End all subscriptions."""
         for subscription in self._subscriptions:
             subscription.end()
 
@@ -122,12 +119,10 @@ class FeedSubscription:
         self._sent_at = 0.0
 
     def notify(self, *kinds: str) -> None:
-        """Mark kinds of events as pending."""
         self._pending_kinds.update(kinds)
         self._wakeup.set()
 
     def end(self) -> None:
-        """End the subscription."""
         self._is_ended = True
         self._wakeup.set()
 

@@ -52,7 +52,6 @@ class BlockRange:
 
 
 def read(packed: PackedDocument, params: ReadParams) -> dict[str, Any]:
-    """Handle `console/read`."""
     sections = packed.sections()
     block_range = _resolve_range(packed, params, sections)
     blocks, is_whole = _read_blocks(packed, block_range)

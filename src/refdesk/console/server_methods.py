@@ -86,7 +86,6 @@ class Servers:
         self._history = history
 
     async def servers(self, call: Call) -> dict[str, Any]:
-        """List the servers visible to the caller."""
         NoParams.of(call)
         changeable = await self._list_changeable(call.caller)
         visible = self._list_visible(call.caller).items()

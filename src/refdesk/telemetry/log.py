@@ -98,7 +98,6 @@ class Log:
             self.events.info("call", **fields)
 
     def set_reporter(self, report: Report | None) -> None:
-        """Set the reporter for unexpected errors that are logged."""
         self._report = report
 
     def mask_secrets(self, secrets: Iterable[str]) -> None:
@@ -142,7 +141,6 @@ class Log:
         return self._secrets.sub(MASK.encode(), encoded).decode() if self._secrets.search(encoded) else name
 
     def _mask(self, _: Any, __: str, line: Any) -> Any:
-        """Mask secrets in the final line."""
         return self._secrets.sub(MASK.encode(), line) if self._secrets is not None else line
 
 
@@ -287,7 +285,6 @@ def _json_escape(character: str) -> str:
 
 
 def escape_hidden(text: str) -> str:
-    """Escape characters that control a terminal or are invisible."""
     return _HIDDEN.sub(_escape, text)
 
 

@@ -111,7 +111,6 @@ class History:
         self._last_counters = self._read_counters()
 
     def take(self, at: float, queue: int | None) -> Sample:
-        """Take a sample."""
         now = self._read_counters()
         before, self._last_counters = self._last_counters, now
         cache = now.cache - before.cache
@@ -143,7 +142,6 @@ class History:
 
     @property
     def last(self) -> Sample | None:
-        """The newest sample."""
         return self._samples[-1] if self._samples else None
 
     def since(self, at: float | None = None) -> list[Sample]:

@@ -161,7 +161,6 @@ class Metrics:
         self._cache_requests[result,].inc()
 
     def set_cache_size(self, entries: int, size: int) -> None:
-        """Set the size of the cache in this process."""
         self._cache_entries.set(entries)
         self._cache_bytes.set(size)
 

@@ -67,7 +67,6 @@ def current_trace_id() -> str:
 
 
 def current_span() -> Trace | None:
-    """Return the current span."""
     return _current_span.get()
 
 
@@ -109,7 +108,6 @@ leave_trace = _trace_id.reset
 
 @contextmanager
 def use_span(span: Trace) -> Iterator[None]:
-    """Set the current span in the block."""
     token = _current_span.set(span)
     try:
         yield

@@ -63,7 +63,6 @@ class Blocklist:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no blocked keywords."""
         return self._pattern is None
 
     def is_blocked(self, text: str) -> bool:

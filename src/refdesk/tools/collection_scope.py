@@ -67,8 +67,6 @@ class CollectionClosed(ToolFailure):
 
 @dataclass(frozen=True, slots=True)
 class CollectionScope:
-    """The collections of a call."""
-
     collections: tuple[str, ...] = ()
     """Ids; empty for all."""
     is_default: bool = False
@@ -81,8 +79,6 @@ class CollectionScope:
 
 
 class ScopeResolver:
-    """Resolves collection names to collections."""
-
     def __init__(self, engine: Engine, projects: Projects) -> None:
         self._engine = engine
         self._projects = projects
@@ -117,7 +113,6 @@ class ScopeResolver:
         return found
 
     async def find(self, tenant: TenantId, name: str) -> CollectionInfo:
-        """Find a collection by id or name."""
         # In memory first, as every search comes through here; it misses only what another process has just created.
         found = _find_by_name(self._engine.cached_collections(tenant), name)
         if found is None:
@@ -137,8 +132,6 @@ def _find_by_name(infos: Sequence[CollectionInfo], name: str) -> CollectionInfo 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A caller's project."""
-
     name: str
     path: str = ""
     """Its folder, as reported by the client."""
@@ -150,8 +143,6 @@ class Project:
 
 
 class ProjectEntry(BaseModel):
-    """A project's entry in the mapping file."""
-
     model_config = ConfigDict(frozen=True, extra="allow")
 
     collection_id: str
@@ -186,7 +177,6 @@ class MappingFile:
         return self._entries.get(tenant, {}).get(project)
 
     def put(self, tenant: TenantId, project: str, entry: ProjectEntry) -> None:
-        """Store a project's entry durably."""
         with self._translate_os_errors(), lock_file(self._path):
             entries = {name: dict(projects) for name, projects in self._read().items()}
             entries.setdefault(tenant, {})[project] = entry

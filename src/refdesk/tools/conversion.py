@@ -96,15 +96,12 @@ class ConvertedDocument(Result):
 
 
 class Conversion:
-    """Handlers of the `convert` toolset."""
-
     def __init__(self, conversions: Conversions, sources: Sources, blocklist: Blocklist) -> None:
         self._conversions = conversions
         self._sources = sources
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
-        """Register the tools and resources."""
         for name, title, kinds, arguments in (
             ("convert_pdf", "Convert a PDF", "a PDF", ConvertPdf),
             (

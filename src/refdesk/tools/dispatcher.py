@@ -68,7 +68,6 @@ class Dispatcher:
         }
 
     async def __call__(self, call: Call) -> Answer:
-        """Answer one call."""
         method = self._methods.get(call.method) or self._registry.methods.get(call.method)
         if method is None:
             raise MethodNotFound(call.method)
@@ -96,7 +95,6 @@ class Dispatcher:
         return downstream.resource_seconds(uri) if uri and downstream is not None else None
 
     def has_header_params(self, tool: str) -> bool:
-        """Return whether a tool takes arguments from HTTP headers."""
         found = self._registry.find_tool(tool)
         return isinstance(found, Tool) and found.has_header_params
 

@@ -88,8 +88,6 @@ async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference:
 
 
 class DocumentLookup:
-    """Opens packed documents by handle or id."""
-
     def __init__(self, conversions: Conversions, engine: DocumentReader) -> None:
         self._conversions = conversions
         self.engine = engine

@@ -57,8 +57,6 @@ class GetDocument(Arguments):
 
 
 class Documentation:
-    """Handlers of the `docs` toolset."""
-
     def __init__(self, engine: Engine, cache: Cache, seconds: float, federation: Federation | None = None) -> None:
         """`seconds` is the TTL of cached search results. `federation` searches other servers as well."""
         self._engine = engine
@@ -67,7 +65,6 @@ class Documentation:
         self._seconds = seconds
 
     def register(self, registry: Registry) -> None:
-        """Register the tools, resources and prompts."""
         add_tools(registry, self, TOOLSET)
         registry.add_resources(TechdocResources(self._engine))
         registry.add_prompt(
@@ -290,7 +287,6 @@ _ITEM_FRAME_CHARACTERS = len("### \n\nSource: ")
 
 
 def _build_fused_answer(hits: Sequence[Hit | ForeignPassage], max_tokens: int) -> dict[str, Any]:
-    """Build the answer from hits of several servers, which share the budget evenly."""
     items: list[dict[str, Any]] = []
     left = max_tokens * CHARACTERS_PER_TOKEN
     for position, hit in enumerate(hits):

@@ -35,8 +35,6 @@ FETCHED_AT = "refdesk/fetchedAt"
 
 @dataclass(frozen=True, slots=True)
 class SourceResult:
-    """The result of one source."""
-
     server: str
     hits: Sequence[ForeignPassage] = ()
     failure: str = ""
@@ -54,7 +52,6 @@ class Federation:
         self._reach = reach
 
     def list_sources(self, call: Call) -> list[str]:
-        """Return the names of the sources that this caller may use."""
         return [connection.name for connection, _ in self._list_open_servers(call)]
 
     async def search(self, query: str, call: Call, only: str | None = None) -> list[SourceResult]:

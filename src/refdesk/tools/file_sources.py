@@ -51,8 +51,6 @@ class OpenFolders:
 
 @dataclass(frozen=True, slots=True)
 class LocatedPath:
-    """A resolved path."""
-
     path: Path
     """The file or folder, with symlinks resolved."""
     root: Path
@@ -76,7 +74,6 @@ class Sources:
 
     @asynccontextmanager
     async def open(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
-        """Open the file that the arguments name or contain."""
         sources = [arguments.file_path, arguments.content_base64, arguments.resource]
         if sum(value is not None for value in sources) != 1:
             raise InvalidArguments([Problem("file_path", "give exactly one of file_path, content_base64, resource")])

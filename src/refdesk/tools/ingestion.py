@@ -162,8 +162,6 @@ class _Batch:
 
 
 class IngestionTools:
-    """Handlers of the ingestion tools."""
-
     def __init__(self, engine: Engine, scopes: ScopeResolver, sources: Sources, conversions: Conversions) -> None:
         self._engine = engine
         self._scopes = scopes
@@ -171,7 +169,6 @@ class IngestionTools:
         self._conversions = conversions
 
     def register(self, registry: Registry) -> None:
-        """Register the ingestion tools."""
         add_tools(registry, self, TOOLSET)
 
     @tool(
@@ -242,7 +239,6 @@ class IngestionTools:
         return found
 
     async def _resolve_target(self, name: str, call: Call) -> Source | LocatedPath:
-        """Resolve a name to a source or a folder."""
         if HANDLE.fullmatch(name):
             packed = await self._conversions.open(call.caller.tenant, name)
             if packed is None:

@@ -81,7 +81,6 @@ class FilePart:
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of this part."""
         return estimate_tokens(len(self.text))
 
     def format_note(self) -> str:

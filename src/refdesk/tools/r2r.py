@@ -208,8 +208,6 @@ class CollectionsPage(Result):
 
 
 class KnowledgeTools:
-    """Handlers of the search and list tools."""
-
     def __init__(
         self,
         engine: Engine,
@@ -227,7 +225,6 @@ class KnowledgeTools:
         self._seconds = seconds
 
     def register(self, registry: Registry) -> None:
-        """Register the search and list tools."""
         add_tools(registry, self, TOOLSET)
 
     @tool(

@@ -53,8 +53,6 @@ MARKDOWN = "text/markdown"
 
 
 class KnowledgeResources:
-    """Resources `r2r://…`."""
-
     def __init__(self, engine: Engine, history: SearchHistory, projects: Projects) -> None:
         self._engine = engine
         self._history = history

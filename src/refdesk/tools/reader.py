@@ -201,8 +201,6 @@ class AvailableTools(Result):
 
 
 class Reader:
-    """Handlers of the `reader` toolset."""
-
     def __init__(
         self,
         documents: DocumentLookup,
@@ -224,7 +222,6 @@ class Reader:
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
-        """Register the tools."""
         add_tools(registry, self, TOOLSET)
         registry.add_method(WINDOW_METHOD, self.read_local_window)
 
