@@ -19,10 +19,9 @@ from refdesk.cache import Cache, load_cache_secret, open_cache
 from refdesk.calls import CONSOLE, Caller, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
-from refdesk.console.activity import Activity
 from refdesk.console.console import Console
 from refdesk.console.document_methods import ConsoleDocuments
-from refdesk.console.feed import Feed
+from refdesk.console.feed import Activity, Feed
 from refdesk.console.server_methods import Servers
 from refdesk.documents.conversion_limits import MAX_FILE_BYTES
 from refdesk.documents.conversions import Conversions

@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 
 from refdesk.calls import ANONYMOUS, CONSOLE, DEFAULT_TENANT, Caller, TenantId, UserId
-from refdesk.console.activity import Activity
-from refdesk.console.feed import MAX_STREAMS, MAX_STREAMS_PER_CALLER, DocumentTracker, Feed
+from refdesk.console.feed import MAX_STREAMS, MAX_STREAMS_PER_CALLER, Activity, DocumentTracker, Feed
 from refdesk.engines.base import CollectionInfo, DocumentStatus, Engine, Listing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.telemetry.metric_history import History

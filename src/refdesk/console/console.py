@@ -10,10 +10,9 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call
-from refdesk.console.activity import Activity
 from refdesk.console.assets import Assets
 from refdesk.console.document_methods import ConsoleDocuments
-from refdesk.console.feed import Feed
+from refdesk.console.feed import Activity, Feed
 from refdesk.console.params import NameParams, NewKeyParams, NoParams, translate_argument_names
 from refdesk.console.server_methods import Rights, Servers
 from refdesk.engines.base import EngineAdmin

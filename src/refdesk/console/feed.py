@@ -1,4 +1,4 @@
-"""Event feed of the console: change notifications with the current state.
+"""Metric samples for the console's charts, and its event feed: change notifications with the current state.
 
 A slow reader gets no backlog: only the kinds of pending events are kept, so it may miss intermediate states but never
 the final one. Without subscriptions, the engine isn't queried.
@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from refdesk.calls import CONSOLE, Caller, TenantId
-from refdesk.console.activity import Activity
+from refdesk.calls import CONSOLE, Call, Caller, TenantId
 from refdesk.console.document_methods import list_shared_ids, serialize_status
+from refdesk.console.params import MetricsParams
 from refdesk.console.server_methods import Rights, Servers
-from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing
+from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, EngineAdmin, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
 from refdesk.support.lru import BoundedDict
+from refdesk.telemetry.metric_history import INTERVAL_SECONDS, History, Sample
 
 MAX_STREAMS_PER_CALLER = 16
 """Streams per caller, one per browser tab. Without API keys, everyone is the same caller."""
@@ -42,7 +43,89 @@ UNFINISHED_LIMIT = 200
 MAX_REMEMBERED = 1000
 """Documents whose last state is remembered per stream. A forgotten one may be sent again unchanged."""
 
+VIEWER_TTL_SECONDS = 60.0
+"""How long a page counts as open after its last metrics call. Documents are counted only while one is."""
+
+IsToolVisible = Callable[[Caller, str], bool]
+"""Whether a tool is available to a caller."""
+
 Event = tuple[str, Mapping[str, Any]]
+
+
+class Activity:
+    """Takes metric samples and serves them to the console."""
+
+    def __init__(
+        self,
+        history: History,
+        engine: EngineAdmin,
+        servers: Servers,
+        is_tool_visible: IsToolVisible,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._history = history
+        self._engine = engine
+        self._servers = servers
+        self._shows_tool = is_tool_visible
+        self._now = now
+        self._asked_at = 0.0
+        self.on_sample: Callable[[], None] = lambda: None
+        self.count_viewers: Callable[[], int] = lambda: 0
+        """Set by the feed: called after every sample, and returns the number of open subscriptions."""
+
+    async def run(self) -> None:
+        """Take a sample at every interval, until cancelled."""
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            await self.sample()
+
+    async def sample(self) -> None:
+        """Take one sample. Documents are counted only while someone is viewing, as that queries the engine."""
+        has_viewers = self.count_viewers() > 0 or self._now() - self._asked_at < VIEWER_TTL_SECONDS
+        waiting = None
+        if has_viewers:
+            with suppress(DependencyError):  # reported by /ready
+                waiting = sum((await self._engine.waiting()).values())
+        self._history.take(self._now(), waiting)
+        self.on_sample()
+
+    async def metrics(self, call: Call) -> dict[str, Any]:
+        """Return the samples since the page's last call, and statistics by tool over all samples."""
+        params, caller = MetricsParams.of(call), call.caller
+        self._asked_at = self._now()
+        servers = self._servers.list_names(caller)
+        tools = [(name, calls) for name, calls in self._history.tools().items() if self._shows_tool(caller, name)]
+        tools.sort(key=lambda item: (-item[1].calls, item[0]))
+        return {
+            "interval_seconds": INTERVAL_SECONDS,
+            "samples": [_serialize_sample(sample, servers) for sample in self._history.since(params.since)],
+            "tools": [
+                {
+                    "name": name,
+                    "calls": calls.calls,
+                    "errors": calls.errors,
+                    "p50_ms": calls.milliseconds(0.5),
+                    "p95_ms": calls.milliseconds(0.95),
+                }
+                for name, calls in tools
+            ],
+        }
+
+    def latest(self, caller: Caller) -> dict[str, Any] | None:
+        """Return the newest sample, limited to what the caller may see."""
+        sample = self._history.last
+        return _serialize_sample(sample, self._servers.list_names(caller)) if sample is not None else None
+
+
+def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
+    """Serialize a sample without the breakers of other servers."""
+    breakers = {}
+    for name, state in sample.breakers.items():
+        kind, _, server = name.partition(" ")
+        if kind != "downstream" or server in servers:
+            breakers[name] = state
+    return {**sample.wire(), "breakers": breakers}
 
 
 class Feed:
@@ -54,7 +137,7 @@ class Feed:
         self._subscriptions: set[FeedSubscription] = set()
         self._streams_by_caller: Counter[tuple[str, str]] = Counter()
         engine.listen(self._notify_documents)
-        activity.listen(self._notify_metrics)
+        activity.on_sample = self._notify_metrics
         activity.count_viewers = lambda: len(self._subscriptions)
 
     @contextmanager

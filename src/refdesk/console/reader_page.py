@@ -57,9 +57,10 @@ def read(packed: PackedDocument, params: ReadParams) -> dict[str, Any]:
     blocks, is_whole = _read_blocks(packed, block_range)
     end = block_range.start + len(blocks)
     starts = {section.start: section.id for section in sections if section.level}
+    index = bisect_right(sections, block_range.start, key=lambda section: section.start)
     answer: dict[str, Any] = {
         "blocks": serialize_blocks(blocks, block_range.start, starts, block_range.hits),
-        "section": block_range.section or _find_section(sections, block_range.start),
+        "section": block_range.section or (sections[index - 1].id if index else None),
         "page": _find_page(packed, block_range.start) if blocks else None,
         "chunk_ids": list(block_range.chunks),
     }
@@ -118,11 +119,6 @@ def _read_blocks(packed: PackedDocument, block_range: BlockRange) -> tuple[list[
 
 
 # Positions
-
-
-def _find_section(sections: Sequence[Section], position: int) -> str | None:
-    index = bisect_right(sections, position, key=lambda section: section.start)
-    return sections[index - 1].id if index else None
 
 
 def _find_page(packed: PackedDocument, position: int) -> int:

@@ -179,10 +179,26 @@ class Servers:
         return {
             **self._serialize_state(name, settings, caller),
             "transport": settings.kind,
-            "tools": [_serialize_tool(offer) for offer in tools],
+            "tools": [
+                {
+                    "name": offer.original,
+                    "exposed": offer.exposed,
+                    "title": offer.definition.get("title"),
+                    "description": shorten(str(offer.definition.get("description") or ""), MAX_DESCRIPTION_LENGTH),
+                }
+                for offer in tools
+            ],
             "resources": len(self._filter_reachable(self._fleet.catalogue.resources.values(), name, caller)),
             "prompts": len(self._filter_reachable(self._fleet.catalogue.prompts.values(), name, caller)),
-            "held": [_serialize_held(held) for held in self._list_held(name, caller, settings)],
+            "held": [
+                {
+                    "tool": held.tool,
+                    "is_new": held.before is None,
+                    "diff": "\n".join(held.iter_diff()),
+                    "sha256": held.sha256,
+                }
+                for held in self._list_held(name, caller, settings)
+            ],
             "breaker": connection.dependency.describe() if connection else {"state": "closed", "failures": 0},
             "latency": self._history.latency([offer.exposed for offer in tools]),
             "since": connection.describe()["since"] if connection is not None else None,
@@ -198,18 +214,3 @@ class Servers:
     def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[HeldTool]:
         every = (held for held in self._fleet.held_tools.values() if held.server == name)
         return [held for held in every if self._can_reach(caller, name, held.tool, settings.tenants)]
-
-
-def _serialize_tool(offer: ExposedItem) -> dict[str, Any]:
-    definition = offer.definition
-    return {
-        "name": offer.original,
-        "exposed": offer.exposed,
-        "title": definition.get("title"),
-        "description": shorten(str(definition.get("description") or ""), MAX_DESCRIPTION_LENGTH),
-    }
-
-
-def _serialize_held(held: HeldTool) -> dict[str, Any]:
-    diff = "\n".join(held.iter_diff())
-    return {"tool": held.tool, "is_new": held.before is None, "diff": diff, "sha256": held.sha256}

@@ -5,7 +5,7 @@ Telemetry never fails or delays a call: what can't be written, counted or sent i
 
 from refdesk.telemetry.extras import open_reports, open_spans
 from refdesk.telemetry.log import LEVELS, Lines, Log, iter_secrets
-from refdesk.telemetry.metrics import ConversionRecord, Metrics
+from refdesk.telemetry.metrics import Metrics
 from refdesk.telemetry.traces import (
     Spans,
     Trace,
@@ -20,7 +20,6 @@ from refdesk.telemetry.traces import (
 
 __all__ = [
     "LEVELS",
-    "ConversionRecord",
     "Lines",
     "Log",
     "Metrics",

@@ -63,7 +63,10 @@ class Log:
         if style == "auto":
             style = "console" if terminal else "json"
         self._level = level
-        self._file = _open_log_file(file) if file else None
+        try:
+            self._file = file.open("ab") if file else None
+        except OSError as error:
+            raise ConfigError([f"logging.file: cannot write to {file}: {error.strerror}"]) from error
         self._lines = Lines(self._file or sys.stderr.buffer)
         self._report: Report | None = None
         self._secrets: re.Pattern[bytes] | None = None
@@ -102,12 +105,11 @@ class Log:
 
     def mask_secrets(self, secrets: Iterable[str]) -> None:
         """Mask these secrets in every line, for example in the text of a library's error."""
-        variants = {
-            variant
-            for secret in secrets
-            if len(secret) >= MIN_SECRET_CHARACTERS
-            for variant in _encode_variants(secret)
-        }
+        variants: set[bytes] = set()
+        for secret in secrets:
+            if len(secret) >= MIN_SECRET_CHARACTERS:
+                # Plain, in JSON and as a Python repr.
+                variants |= {secret.encode("utf-8", "replace"), orjson.dumps(secret)[1:-1], repr(secret)[1:-1].encode()}
         # Longest first, because one secret may be the prefix of another.
         longest_first = sorted(map(re.escape, variants), key=len, reverse=True)
         self._secrets = re.compile(b"|".join(longest_first)) if variants else None
@@ -128,8 +130,10 @@ class Log:
     def _report_error(self, _: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """Report unexpected errors, as a processor that returns the event unchanged."""
         if self._report is not None and level in ("error", "critical", "exception"):
-            error = _find_exception(event)
-            if error is not None and not str(event.get("logger", "")).startswith(_UNREPORTED_LOGGERS):
+            given = event.get("exc_info")
+            error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
+            is_reporting = str(event.get("logger", "")).startswith(_UNREPORTED_LOGGERS)
+            if isinstance(error, Exception) and not isinstance(error, RefdeskError) and not is_reporting:
                 self._report(error, str(event.get("trace_id", "")))
         return event
 
@@ -219,13 +223,6 @@ class _Forward(logging.Handler):
         self._logger.log(record.levelno, record.getMessage(), **fields, **exception)
 
 
-def _open_log_file(path: Path) -> BinaryIO:
-    try:
-        return path.open("ab")
-    except OSError as error:
-        raise ConfigError([f"logging.file: cannot write to {path}: {error.strerror}"]) from error
-
-
 def _build_processors(style: str, *, colors: bool) -> list[Processor]:
     if style == "json":
         return [_render_json]
@@ -235,7 +232,7 @@ def _build_processors(style: str, *, colors: bool) -> list[Processor]:
         structlog.processors.format_exc_info,
         _escape_values,
         structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
-        _encode,
+        lambda _, __, line: str(line).encode("utf-8", "replace"),
     ]
 
 
@@ -244,13 +241,6 @@ def _add_trace_id(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
     if trace_id:
         event.setdefault("trace_id", trace_id)
     return event
-
-
-def _find_exception(event: MutableMapping[str, Any]) -> BaseException | None:
-    """Return the exception of an event, unless it's one of Refdesk's own errors."""
-    given = event.get("exc_info")
-    error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
-    return error if isinstance(error, Exception) and not isinstance(error, RefdeskError) else None
 
 
 def _render_json(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
@@ -300,15 +290,6 @@ def _escape_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableM
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
-
-
-def _encode(_: Any, __: str, line: Any) -> bytes:
-    return str(line).encode("utf-8", "replace")
-
-
-def _encode_variants(secret: str) -> set[bytes]:
-    """Return the encodings of a secret: plain, in JSON and as a Python repr."""
-    return {secret.encode("utf-8", "replace"), orjson.dumps(secret)[1:-1], repr(secret)[1:-1].encode()}
 
 
 def iter_secrets(part: BaseModel) -> Iterator[str]:

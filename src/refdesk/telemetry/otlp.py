@@ -59,13 +59,24 @@ class OtlpSpans:
     def call(self, call: Call) -> Iterator[OtlpCallSpan]:
         """Record a call with name and attributes of OpenTelemetry's conventions for MCP."""
         caller = current_span()
-        attributes = _get_attributes(call)
+        # Names, never argument values.
+        attributes = {"mcp.method.name": _truncate(call.method), "refdesk.tenant": _truncate(call.caller.tenant)}
+        name, target = call.method, _truncate(call.target)
+        if call.method == "tools/call":
+            attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
+        elif call.method == "prompts/get":
+            attributes["gen_ai.prompt.name"] = target
+        elif target:
+            attributes["mcp.resource.uri"] = target
+        if call.method in ("tools/call", "prompts/get"):
+            # Resource URIs would make too many different span names.
+            name = f"{name} {call.target}".rstrip()
         if caller is None and is_trace_id(call.trace_id):
             self._ids.set_next_trace_id(call.trace_id)
         elif caller is None or caller.trace_id != call.trace_id:
             attributes["refdesk.trace_id"] = _truncate(call.trace_id)
         span = self._tracer.start_span(
-            _get_name(call), _build_context(caller), kind=SpanKind.SERVER, attributes=attributes, record_exception=False
+            _truncate(name), _build_context(caller), SpanKind.SERVER, attributes=attributes, record_exception=False
         )
         with _enter_span(span), record_to(self):
             yield OtlpCallSpan(span)
@@ -134,19 +145,14 @@ class _TraceIdGenerator(RandomIdGenerator):
 @asynccontextmanager
 async def open_otlp(settings: OpenTelemetryConfig, *, closing_seconds: float) -> AsyncIterator[OtlpSpans]:
     """Open an exporter that runs in the background and flushes at the end."""
-    spans = OtlpSpans(OTLPSpanExporter(endpoint=_get_endpoint(settings)))
+    endpoint = None  # left to OpenTelemetry's environment variables
+    if settings.endpoint is not None:
+        endpoint = settings.endpoint.get_secret_value().rstrip("/").removesuffix(PATH) + PATH
+    spans = OtlpSpans(OTLPSpanExporter(endpoint=endpoint))
     try:
         yield spans
     finally:
         await run_sync(spans.close, closing_seconds, abandon_on_cancel=True)
-
-
-def _get_endpoint(settings: OpenTelemetryConfig) -> str | None:
-    """Return the full URL, or None to leave it to OpenTelemetry's environment variables."""
-    if settings.endpoint is None:
-        return None
-    address = settings.endpoint.get_secret_value().rstrip("/")
-    return address if address.endswith(PATH) else f"{address}{PATH}"
 
 
 def _build_resource() -> Resource:
@@ -156,25 +162,6 @@ def _build_resource() -> Resource:
     if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         defaults[SERVICE_NAME] = "refdesk"
     return resource.merge(Resource(defaults))
-
-
-def _get_name(call: Call) -> str:
-    # Resource URIs would make too many different span names.
-    target = call.target if call.method in ("tools/call", "prompts/get") else ""
-    return _truncate(f"{call.method} {target}".rstrip())
-
-
-def _get_attributes(call: Call) -> dict[str, str]:
-    """Return the attributes of a call: names, never argument values."""
-    attributes = {"mcp.method.name": _truncate(call.method), "refdesk.tenant": _truncate(call.caller.tenant)}
-    target = _truncate(call.target)
-    if call.method == "tools/call":
-        attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
-    elif call.method == "prompts/get":
-        attributes["gen_ai.prompt.name"] = target
-    elif target:
-        attributes["mcp.resource.uri"] = target
-    return attributes
 
 
 def _truncate(text: str) -> str:
