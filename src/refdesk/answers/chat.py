@@ -74,7 +74,14 @@ class Chat:
         self._url = base.with_path(base.path.rstrip("/") + "/chat/completions", keep_query=True)
         self._secrets = [secret for secret in (url.user, url.password) if secret]
         self._key = settings.api_key.get_secret_value() if settings.api_key else None
-        self._authorization = login or (f"Bearer {self._key}" if self._key else None)
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": f"Refdesk/{__version__}",
+        }
+        if authorization := login or (f"Bearer {self._key}" if self._key else None):
+            self._headers["Authorization"] = authorization
         self._model = settings.model
         self._seconds = settings.timeout_seconds
         self._session = session
@@ -88,7 +95,12 @@ class Chat:
         completion = await self.dependency.run(partial(self._request_completion, model, question, prompt))
         if isinstance(completion, WriterFailed):
             raise completion
-        return self._extract_answer(completion), completion.model or model
+        text = _REASONING.sub("", completion.text).strip()
+        if text:
+            return text, completion.model or model
+        if completion.finish_reason == "length":
+            raise WriterFailed(f"{self._name} ran out of tokens before it wrote an answer. Use a larger max_tokens.")
+        raise WriterFailed(f"{self._name} returned an empty answer. Try again, or use another model.")
 
     async def _request_completion(
         self, model: str, question: Question, prompt: ModelPrompt
@@ -110,7 +122,10 @@ class Chat:
             unsupported = self._unsupported.get(model, frozenset())
             body = _build_body(model, question, prompt, unsupported)
             async with self._session.post(
-                self._url, data=wrap_body(orjson.dumps(body)), headers=self._build_headers(), allow_redirects=False
+                self._url,
+                data=wrap_body(orjson.dumps(body)),
+                headers={**self._headers, **outgoing_headers()},
+                allow_redirects=False,
             ) as response:
                 if 200 <= response.status < 300:
                     return await _read_completion(response)
@@ -121,24 +136,6 @@ class Chat:
             if parameter is None or parameter in unsupported:
                 return self._build_refusal(response, model, error)
             self._unsupported[model] = unsupported | {parameter}
-
-    def _build_headers(self) -> dict[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream, application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": f"Refdesk/{__version__}",
-            **outgoing_headers(),
-        }
-        return {**headers, "Authorization": self._authorization} if self._authorization else headers
-
-    def _extract_answer(self, completion: ChatCompletion) -> str:
-        text = _REASONING.sub("", completion.text).strip()
-        if text:
-            return text
-        if completion.finish_reason == "length":
-            raise WriterFailed(f"{self._name} ran out of tokens before it wrote an answer. Use a larger max_tokens.")
-        raise WriterFailed(f"{self._name} returned an empty answer. Try again, or use another model.")
 
     @property
     def _name(self) -> str:
@@ -157,14 +154,19 @@ class Chat:
             raise WriterFailed(f"{self._name} returned an invalid answer: {error}. Try again.") from error
 
     def _build_refusal(self, response: aiohttp.ClientResponse, model: str, error: dict[str, Any]) -> WriterFailed:
-        status = response.status
-        message = self._quote_error(error)
+        status, message = response.status, error.get("message")
+        quoted = ""
+        if isinstance(message, str) and message.strip():
+            # Shortened, and without credentials.
+            for secret in filter(None, (self._key, *self._secrets)):
+                message = message.replace(secret, "********")
+            quoted = f" It says: {' '.join(message.split())[:MAX_ERROR_CHARACTERS]!r}."
         if status in (401, 403):
             return WriterMisconfigured(f"{self._name} rejected the key. Check answers.api_key.")
         if status == 404:
             return WriterMisconfigured(
                 f"{self._name} has no model {model[:100]!r}, or no chat completions at this address. "
-                f"Check the model, answers.model and answers.api_url.{message}"
+                f"Check the model, answers.model and answers.api_url.{quoted}"
             )
         if status in _TRANSIENT_STATUSES or status >= 500:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
@@ -172,16 +174,7 @@ class Chat:
             return WriterFailed(f"{self._name} is unavailable ({status}). Try again {when}.", retry_after=retry_after)
         if 300 <= status < 400:
             return WriterMisconfigured(f"{self._name} redirects to another address. Set answers.api_url to it.")
-        return WriterMisconfigured(f"{self._name} rejected the request ({status}). Check answers.model.{message}")
-
-    def _quote_error(self, error: dict[str, Any]) -> str:
-        """Quote the endpoint's error message, shortened and without credentials."""
-        message = error.get("message")
-        if not isinstance(message, str) or not message.strip():
-            return ""
-        for secret in filter(None, (self._key, *self._secrets)):
-            message = message.replace(secret, "********")
-        return f" It says: {' '.join(message.split())[:MAX_ERROR_CHARACTERS]!r}."
+        return WriterMisconfigured(f"{self._name} rejected the request ({status}). Check answers.model.{quoted}")
 
 
 class MalformedCompletion(Exception):
@@ -277,19 +270,20 @@ def _build_body(model: str, question: Question, prompt: ModelPrompt, unsupported
 
 
 async def _read_completion(response: aiohttp.ClientResponse) -> ChatCompletion:
-    completion = ChatCompletion()
-    if "text/event-stream" in response.headers.get("content-type", ""):
-        async for data in iter_body(response):
+    completion, body = ChatCompletion(), bytearray()
+    is_stream = "text/event-stream" in response.headers.get("content-type", "")
+    async for data in iter_body(response):
+        if is_stream:
             completion.feed(data)
             if completion.is_done:
                 return completion
+        else:
+            completion.check_size(data)
+            body += data
+    if is_stream:
         completion.close()
-        return completion
-    body = bytearray()
-    async for data in iter_body(response):
-        completion.check_size(data)
-        body += data
-    completion.feed_body(bytes(body))
+    else:
+        completion.feed_body(bytes(body))
     return completion
 
 

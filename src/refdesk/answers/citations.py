@@ -59,12 +59,6 @@ def _parse_citations(answer: str) -> Iterator[int]:
     for citation in _CITATION.finditer(_CODE.sub(" ", answer)):
         for part in re.split(r"[,;]", citation[1]):
             first, *last = map(int, re.split(r"[-–—]", part))
-            yield from _expand_range(first, last[0] if last else first)
-
-
-def _expand_range(first: int, last: int) -> Iterator[int]:
-    """Yield the numbers of a range; 0, which no hit has, if it is reversed or too long."""
-    if first <= last < first + MAX_RANGE:
-        yield from range(first, last + 1)
-    else:
-        yield 0
+            end = last[0] if last else first
+            # No hit has the number 0, which stands for a range that is reversed or too long.
+            yield from range(first, end + 1) if first <= end < first + MAX_RANGE else (0,)

@@ -29,13 +29,6 @@ class Fragment:
     """Whether it is part of a list item."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    start: int
-    end: int
-    kind: Literal["text", "table", "code", "lead"]
-
-
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}\s")
 _TERM = re.compile(r"\s*(?:[-*+]\s+)?(\*\*|__)(?!\s).+?\1:?\s*")
@@ -68,36 +61,29 @@ def strip_markup(text: str) -> str:
 def split_fragments(text: str) -> list[Fragment]:
     """Return all fragments in reading order."""
     fragments: list[Fragment] = []
-    for number, block in enumerate(_split_blocks(text)):
-        fragments += _split_block(text, block, number)
-    return fragments
-
-
-def _split_block(text: str, block: _Block, number: int) -> Iterator[Fragment]:
-    match block.kind:
-        case "code" | "lead":
-            yield Fragment(block.start, block.end, block.kind, number, text[block.start : block.end])
-        case "table":
-            yield from _split_rows(text, block, number)
-        case "text":
-            is_item = _ITEM.match(text, block.start) is not None
-            for start, end in _split_sentences(text, block.start, block.end):
-                yield Fragment(start, end, "sentence", number, text[start:end], is_item)
-
-
-def _split_blocks(text: str) -> Iterator[_Block]:
     lines = list(_find_lines(text))
-    at = 0
+    at = number = 0
     while at < len(lines):
-        start, end = lines[at]
-        line = text[start:end]
+        line = text[slice(*lines[at])]
         if not line.strip():
             at += 1
             continue
         stop, kind = _scan_block(text, lines, at)
-        if kind is not None:
-            yield _Block(start + _count_indent(line), lines[stop - 1][1], kind)
+        start, end = lines[at][0] + _count_indent(line), lines[stop - 1][1]
+        match kind:
+            case "code" | "lead":
+                fragments.append(Fragment(start, end, kind, number, text[start:end]))
+            case "table":
+                fragments += _split_rows(text, start, end, number)
+            case "text":
+                is_item = _ITEM.match(text, start) is not None
+                fragments += [
+                    Fragment(*span, "sentence", number, text[slice(*span)], is_item)
+                    for span in _split_sentences(text, start, end)
+                ]
+        number += kind is not None
         at = stop
+    return fragments
 
 
 def _find_lines(text: str) -> Iterator[tuple[int, int]]:
@@ -150,8 +136,8 @@ def _is_continuation(line: str) -> bool:
     return bool(line.strip()) and not opens
 
 
-def _split_rows(text: str, table: _Block, number: int) -> Iterator[Fragment]:
-    rows = [(table.start + start, table.start + end) for start, end in _find_lines(text[table.start : table.end])]
+def _split_rows(text: str, table: int, table_end: int, number: int) -> Iterator[Fragment]:
+    rows = [(table + start, table + end) for start, end in _find_lines(text[table:table_end])]
     below_head = 2 if len(rows) > 1 and _DELIMITER.fullmatch(text[slice(*rows[1])]) else 0
     if below_head:
         yield Fragment(rows[0][0], rows[1][1], "head", number, text[rows[0][0] : rows[1][1]])

@@ -52,7 +52,11 @@ class Term:
 def extract_terms(question: str) -> tuple[Term, ...]:
     """Return the distinct significant words of a question; all of its words if none is."""
     words = dict(split_words(question))
-    significant = {word: stems for word, stems in words.items() if _is_significant(word, stems[0])}
+    significant = {
+        word: stems
+        for word, stems in words.items()
+        if not is_stop_word(stems[0]) and stems[0] not in _FILLERS and (len(word) > 1 or not word.isascii())
+    }
     terms: dict[str, Term] = {}
     for word, (stem, *parts) in (significant or words).items():
         worth = NAME_FACTOR if _is_name(word, question) else 1.0
@@ -72,10 +76,6 @@ def measure_coverage(
     whole = sum(term.weight for term in terms)
     found = sum(term.weight * max(term.match(stems), context_weight * term.match(context)) for term in terms)
     return found / whole if whole else 0.0
-
-
-def _is_significant(word: str, stem: str) -> bool:
-    return not is_stop_word(stem) and stem not in _FILLERS and (len(word) > 1 or not word.isascii())
 
 
 def _is_name(name: str, question: str) -> bool:
