@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refdesk.cache import Key, build_pattern
-from refdesk.cache.key import compile_pattern, to_redis_pattern
-from refdesk.cache.memory import TenantVersions
+from refdesk.cache.memory import TenantVersions, compile_pattern, to_redis_pattern
 from refdesk.calls import TenantId, UserId
 from tests.cache.helpers import key
 

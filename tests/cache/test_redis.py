@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from refdesk.cache import Cache, CacheResult, WireAnswer, build_pattern
-from refdesk.cache.signing import sign
+from refdesk.cache.redis import sign
 from refdesk.calls import TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import EngineError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cache.signing import InvalidEntry, is_answer, sign, verify
+from refdesk.cache.redis import InvalidEntry, is_answer, sign, verify
 from tests.cache.helpers import answer
 
 GENERATION = b"g" * 16

@@ -16,7 +16,7 @@ import pytest
 from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.app import Desk
 from refdesk.cache import Cache
-from refdesk.cache.signing import sign
+from refdesk.cache.redis import sign
 from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit

@@ -18,9 +18,8 @@ waiters.
 from __future__ import annotations
 
 from refdesk.cache.cache import Cache, open_cache
-from refdesk.cache.key import Key, build_pattern
-from refdesk.cache.response_meta import CacheResult, WireAnswer, add_cache_flags
-from refdesk.cache.signing import load_cache_secret
+from refdesk.cache.memory import CacheResult, Key, WireAnswer, add_cache_flags, build_pattern
+from refdesk.cache.redis import load_cache_secret
 
 __all__ = [
     "Cache",

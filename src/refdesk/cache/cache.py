@@ -9,11 +9,17 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from refdesk.cache.key import Key, compile_pattern
-from refdesk.cache.memory import CachedAnswer, MemoryCache, MemoryKey, TenantVersions
-from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Lookup, LookupResult, RedisCache
-from refdesk.cache.response_meta import CacheResult, WireAnswer
-from refdesk.cache.signing import is_answer
+from refdesk.cache.memory import (
+    CachedAnswer,
+    CacheResult,
+    Key,
+    MemoryCache,
+    MemoryKey,
+    TenantVersions,
+    WireAnswer,
+    compile_pattern,
+)
+from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Lookup, LookupResult, RedisCache, is_answer
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError

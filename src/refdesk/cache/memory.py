@@ -1,17 +1,102 @@
-"""In-memory LRU cache bounded by bytes and entries, and the tenants' versions that invalidate its entries."""
+"""Cache keys and results, and the in-memory LRU cache with the tenants' versions that invalidate its entries."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import orjson
 
-from refdesk.cache.response_meta import WireAnswer
-from refdesk.calls import TenantId
+from refdesk.calls import TenantId, UserId, text_content
 from refdesk.config import CacheConfig
+
+WireAnswer = dict[str, Any]
+"""A tool result in its wire shape, so that a hit costs only a lookup."""
+
+STALE_NOTE = (
+    "(The knowledge base cannot answer at the moment: this is what it answered some minutes ago. "
+    "Ask again later where being up to date matters.)"
+)
+
+
+class CacheResult(NamedTuple):
+    """An answer and how it was obtained."""
+
+    answer: WireAnswer
+    is_cached: bool
+    """Whether it was made for an earlier or a concurrent call."""
+    is_stale: bool = False
+    """Whether its TTL has passed and a new answer could not be made."""
+
+
+def add_cache_flags(result: CacheResult) -> WireAnswer:
+    """Return the answer with `cached` set where it has that field, and a note if it is stale."""
+    answer = result.answer
+    marks = {"cached": True} if result.is_cached and "cached" in answer.get("structuredContent", {}) else {}
+    if result.is_stale:
+        marks["stale"] = True
+        answer = {**answer, "content": [*answer["content"], text_content(STALE_NOTE)]}
+    if marks and "structuredContent" in answer:
+        return {**answer, "structuredContent": {**answer["structuredContent"], **marks}}
+    return answer
+
+
+DIGEST_BYTES = 20
+"""Long enough to rule out collisions, including deliberate ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Cache key: caller, tool, parameters and revision of the documents.
+
+    All parts are plain values: strings, numbers, tuples and dataclasses of those.
+    """
+
+    tenant: TenantId
+    user: UserId
+    tool: str
+    parameters: tuple[Hashable, ...]
+    revision: Hashable = None
+
+    def name(self, secret: bytes = b"") -> str:
+        """Return the key as a unique name, `tenant:tool:digest`.
+
+        The digest covers the `repr` of the parts, whose quotes and brackets keep them apart.
+        """
+        whole = repr((self.tenant, self.user, self.tool, self.parameters, self.revision))
+        digest = blake2b(whole.encode("utf-8", "surrogatepass"), key=secret, digest_size=DIGEST_BYTES).hexdigest()
+        return f"{escape(self.tenant)}:{escape(self.tool)}:{digest}"
+
+
+@lru_cache(maxsize=4096)
+def escape(word: str) -> str:
+    """Percent-encode the characters that have a meaning in a name or a pattern."""
+    return quote(word, safe="", errors="surrogatepass")
+
+
+def build_pattern(tenant: TenantId | None = None, tool: str | None = None) -> str:
+    """Return the pattern for `clear_pattern` that matches a tenant, a tool, or both; by default everything."""
+    return f"{'*' if tenant is None else escape(tenant)}:{'*' if tool is None else escape(tool)}:*"
+
+
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Return a matcher for names: `*` matches any characters and `?` one."""
+    parts = {"*": ".*", "?": "."}
+    whole = re.compile("".join(parts.get(character) or re.escape(character) for character in pattern), re.DOTALL)
+    return lambda name: whole.fullmatch(name) is not None
+
+
+def to_redis_pattern(pattern: str) -> str:
+    """Escape the characters that only Redis treats as special."""
+    return re.sub(r"([\[\]\\^])", r"\\\1", pattern)
+
 
 MemoryKey = tuple[str, int]
 """An entry's name and the tenant's version when it was stored."""

@@ -6,28 +6,192 @@ a generation is lost (evicted, expired, Redis restarted): no entry can become va
 
 Only Redis knows whether an entry is valid, so every lookup asks it. An entry that this process has read or written
 stays in its memory, and Redis only confirms that it is current: that is cheaper than reading, verifying and parsing it
-again.
+again. TTLs are measured by Redis, so process clocks don't matter.
+
+Redis isn't trusted. Entries are signed:
+
+    16 bytes   signature: a digest of name, generation and answer, keyed with the secret if there is one
+    16 bytes   generation of the tenant
+    the rest   the answer as JSON
+
+Without a secret the signature detects corrupt and misplaced entries; with one, forged entries too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from hashlib import blake2b, sha1
+from hmac import compare_digest
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
 
-from refdesk.cache.key import escape, to_redis_pattern
-from refdesk.cache.memory import CachedAnswer, MemoryCache
-from refdesk.cache.response_meta import WireAnswer
-from refdesk.cache.scripts import CLAIM, READ, RELEASE, RENEW, STORE
-from refdesk.cache.signing import GENERATION_BYTES, HEAD_BYTES, InvalidEntry, sign, verify
+import orjson
+
+from refdesk.cache.memory import CachedAnswer, MemoryCache, WireAnswer, escape, to_redis_pattern
 from refdesk.calls import TenantId
+from refdesk.errors import StorageError
 from refdesk.resilience.redis_connection import RedisAway, RedisLink
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+
+
+class Script:
+    """A Lua script, sent by its digest after the first run."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, redis: Redis, keys: Sequence[str], *arguments: bytes | int) -> Any:
+        """Run the script and return its result."""
+        from redis.exceptions import NoScriptError
+
+        parameters = len(keys), *keys, *arguments
+        try:
+            return await redis.execute_command("EVALSHA", self._digest, *parameters)  # type: ignore[no-untyped-call]
+        except NoScriptError:
+            return await redis.execute_command("EVAL", self._source, *parameters)  # type: ignore[no-untyped-call]
+
+
+READ = Script("""
+-- ARGV: 1 stale period (ms), 2 longest possible TTL (ms), 3 head of the entry that the caller has in memory
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'string' and string.sub(value, 17, 32) == redis.pcall('GET', KEYS[2]) then
+  local left = redis.call('PTTL', KEYS[1])
+  if left > tonumber(ARGV[1]) and left <= tonumber(ARGV[2]) then
+    return string.sub(value, 1, 32) == ARGV[3] and 1 or value
+  end
+end
+return false
+""")
+"""Return the entry if it is current and fresh, or 1 if the caller has it in memory. Most calls are this one, so that it
+transfers little."""
+
+CLAIM = Script("""
+-- ARGV: 1 stale period (ms), 2 a new generation, 3 its TTL (s), 4 lock token, 5 lock TTL (ms)
+local generation = redis.pcall('GET', KEYS[2])
+if type(generation) ~= 'string' then
+  generation = ARGV[2]
+  redis.pcall('SET', KEYS[2], generation, 'EX', ARGV[3])
+end
+local value = redis.pcall('GET', KEYS[1])
+local left = 0
+if type(value) == 'string' and string.sub(value, 17, 32) == generation then
+  left = redis.call('PTTL', KEYS[1])
+  if left > tonumber(ARGV[1]) then return {value, left, generation, 0} end
+else
+  value = false
+end
+local others = redis.pcall('SET', KEYS[3], ARGV[4], 'NX', 'PX', ARGV[5]) == false
+if others and redis.call('GET', KEYS[3]) == ARGV[4] then
+  others = redis.call('PEXPIRE', KEYS[3], ARGV[5]) == 0
+end
+return {value, left, generation, others and 0 or 1}
+""")
+"""Return the entry if it is current, its TTL, the generation, and whether the caller now holds the lock."""
+
+STORE = Script("""
+-- ARGV: 1 entry, 2 its TTL (ms), 3 its generation, 4 lock token
+local stored = false
+if redis.call('GET', KEYS[2]) == ARGV[3] then stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+if redis.call('GET', KEYS[3]) == ARGV[4] then redis.call('DEL', KEYS[3]) end
+return stored
+""")
+"""Store the entry unless the tenant was invalidated since the lookup, and release the lock."""
+
+RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end")
+"""Release the lock."""
+
+RENEW = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end")
+"""Extend the lock."""
+
+
+SECRET_FILE = "cache.secret"
+SECRET_BYTES = 32
+
+SIGNATURE_BYTES = 16
+GENERATION_BYTES = 16
+HEAD_BYTES = SIGNATURE_BYTES + GENERATION_BYTES
+
+FIELDS = frozenset({"content", "structuredContent", "_meta"})
+"""Fields of a cacheable answer; one with `isError` is not cached."""
+
+
+class InvalidEntry(ValueError):
+    """An entry with a wrong signature or malformed content."""
+
+
+def sign(name: str, generation: bytes, answer: WireAnswer, secret: bytes) -> bytes:
+    """Serialize and sign an answer; `verify` accepts it under the same name only."""
+    body = orjson.dumps(answer)
+    return _sign(name, generation, body, secret) + generation + body
+
+
+def verify(name: str, value: bytes, secret: bytes) -> WireAnswer:
+    """Return the answer that was signed under this name; raise InvalidEntry for anything else."""
+    generation, body = value[SIGNATURE_BYTES:HEAD_BYTES], value[HEAD_BYTES:]
+    if not compare_digest(value[:SIGNATURE_BYTES], _sign(name, generation, body, secret)):
+        raise InvalidEntry("the seal does not fit")
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidEntry("not JSON") from error
+    if not is_answer(answer):
+        raise InvalidEntry("not an answer of a tool")
+    return dict(answer)
+
+
+def is_answer(value: Any) -> bool:
+    """Return whether a value has the shape of a tool result: text items and optional structured content."""
+    return (
+        isinstance(value, dict)
+        and value.keys() <= FIELDS
+        and isinstance(value.get("content"), list)
+        and all(map(_is_text, value["content"]))
+        and isinstance(value.get("structuredContent", {}), dict)
+        and isinstance(value.get("_meta", {}), dict)
+    )
+
+
+def _is_text(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
+
+
+def _sign(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
+    signature = blake2b(key=secret, digest_size=SIGNATURE_BYTES)
+    # The separator and the fixed length of the generation make the signed bytes unambiguous.
+    for part in (name.encode(), b"\n", generation, body):
+        signature.update(part)
+    return signature.digest()
+
+
+def load_cache_secret(data: Path) -> bytes:
+    """Return the secret of all processes on a data folder."""
+    try:
+        return _load_or_create_secret(data)
+    except OSError as error:
+        raise StorageError(f"cannot keep a secret in {data}: {error.strerror}") from error
+
+
+def _load_or_create_secret(data: Path) -> bytes:
+    """Read the secret file; the first process creates it atomically."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / SECRET_FILE
+    if not path.exists():
+        with NamedTemporaryFile(dir=data, prefix=f".{SECRET_FILE}.") as draft:
+            draft.write(secrets.token_bytes(SECRET_BYTES))
+            draft.flush()
+            with suppress(FileExistsError):
+                os.link(draft.name, path)
+    return path.read_bytes()
+
 
 PREFIX = "refdesk:1:"
 """Prefix of every key. The number is the version of the entry format."""
