@@ -12,7 +12,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from refdesk.errors import Overloaded
-from refdesk.resilience.bulkhead import Bulkhead
+from refdesk.resilience.dependency import Bulkhead
 
 pytestmark = pytest.mark.anyio
 

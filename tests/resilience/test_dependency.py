@@ -25,8 +25,7 @@ from refdesk.errors import (
     WriterMisconfigured,
 )
 from refdesk.resilience.breaker import State
-from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.retries import RETRY_RESERVE
+from refdesk.resilience.dependency import RETRY_RESERVE, Dependency
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from refdesk.resilience.retries import (
+from refdesk.resilience.dependency import (
     FIRST_PAUSE_SECONDS,
     RETRY_RESERVE,
     RETRY_SHARE,

@@ -20,9 +20,8 @@ from yarl import URL
 from refdesk.answers.question import MAX_NAME_CHARACTERS, ModelPrompt, Question
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
-from refdesk.resilience.dependency import SERVICE, Dependency
+from refdesk.resilience.dependency import SERVICE, Dependency, parse_retry_after
 from refdesk.resilience.http_client import CONNECT_ERRORS, iter_body, open_http_session, split_login, wrap_body
-from refdesk.resilience.retries import parse_retry_after
 from refdesk.support.lru import BoundedDict
 from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__

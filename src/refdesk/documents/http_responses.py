@@ -18,7 +18,7 @@ from yarl import URL
 
 from refdesk.documents.ssrf import parse_url
 from refdesk.errors import CannotFetch, CannotReach
-from refdesk.resilience.retries import parse_retry_after
+from refdesk.resilience.dependency import parse_retry_after
 
 CONTENT_CODINGS = ("gzip", "deflate")
 """Content codings that are requested and decoded."""

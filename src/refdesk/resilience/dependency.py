@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
@@ -21,8 +23,116 @@ from refdesk.errors import (
     ToolFailure,
 )
 from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
-from refdesk.resilience.bulkhead import Bulkhead
-from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, RetryBudget, compute_pause
+
+FIRST_PAUSE_SECONDS = 0.2
+"""Longest pause before the first retry, doubled before each further one. Short disruptions, such as a connection closed
+while idle, are over by then."""
+
+LONGEST_PAUSE_SECONDS = 10.0
+"""Longest pause before a retry. For longer ones the caller gets an error with `retry_after`."""
+
+RETRY_SHARE = 0.1
+"""Share of the calls that may be retried, however many fail."""
+
+RETRY_RESERVE = 10.0
+"""Initial and maximum number of retries in the budget."""
+
+LONGEST_RETRY_AFTER_SECONDS = 3600.0
+"""Longer values of `Retry-After` are capped, unless the caller sets another cap."""
+
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+
+
+class RetryBudget:
+    """Retry budget: every call adds a fraction of a retry, every retry takes one.
+
+    Without it, a dependency that is down would get three times the requests.
+    """
+
+    __slots__ = ("_balance",)
+
+    def __init__(self) -> None:
+        self._balance = RETRY_RESERVE
+
+    def count_call(self) -> None:
+        """Record the first attempt of a call."""
+        self._balance = min(RETRY_RESERVE, self._balance + RETRY_SHARE)
+
+    def take_retry(self) -> bool:
+        """Take a retry from the budget. Return False if there is none."""
+        if self._balance < 1:
+            return False
+        self._balance -= 1
+        return True
+
+
+def compute_pause(retry: int, retry_after: float | None, patience: float, chance: float) -> float | None:
+    """Return the seconds to wait before a retry (the first is 1), or None if that exceeds `patience`.
+
+    `chance` is a random number between 0 and 1. Callers that failed together must not retry together, even if they all
+    got the same `Retry-After`.
+    """
+    jitter = chance * min(patience, FIRST_PAUSE_SECONDS * float(2 ** (retry - 1)))
+    if retry_after is None:
+        return jitter
+    return retry_after + jitter if retry_after <= patience else None
+
+
+def parse_retry_after(header: str | None, max_seconds: float = LONGEST_RETRY_AFTER_SECONDS) -> float | None:
+    """Parse a `Retry-After` header in seconds. Dates aren't supported."""
+    text = (header or "").strip()
+    return min(float(text), max_seconds) if _SECONDS.fullmatch(text) else None
+
+
+FULL_RETRY_AFTER_SECONDS = 1.0
+"""`retry_after` when the queue is full. Part of it is done by then."""
+
+
+class Bulkhead:
+    """Concurrency slots with a bounded FIFO queue. A cancelled waiter leaves the queue."""
+
+    def __init__(self, name: str, slots: int, queue: int) -> None:
+        self._name = name
+        self._free = slots
+        self._max_waiting = queue
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+
+    @property
+    def waiting(self) -> int:
+        """Number of queued callers."""
+        return len(self._waiting)
+
+    def enter(self) -> bool:
+        """Take a free slot. Return False if there is none, in which case the caller can `wait`."""
+        if self._free <= 0:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for the next free slot. Raises Overloaded if the queue is full."""
+        if len(self._waiting) >= self._max_waiting:
+            detail = f"Too many calls wait for {self._name}; try again in a moment"
+            raise Overloaded(detail, retry_after=FULL_RETRY_AFTER_SECONDS)
+        grant: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[grant] = None
+        try:
+            await grant
+        except BaseException:
+            self._waiting.pop(grant, None)
+            if grant.done() and not grant.cancelled():
+                self.leave()  # cancelled after it was granted the slot
+            raise
+
+    def leave(self) -> None:
+        """Release a slot to the longest waiting caller."""
+        while self._waiting:
+            grant, _ = self._waiting.popitem(last=False)
+            if not grant.done():
+                grant.set_result(None)
+                return
+        self._free += 1
+
 
 T = TypeVar("T")
 

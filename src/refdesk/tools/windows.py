@@ -15,9 +15,8 @@ from yarl import URL
 from refdesk.calls import TenantId
 from refdesk.config import ReaderConfig
 from refdesk.errors import DocumentNotFound, EngineError
-from refdesk.resilience.dependency import SERVICE, Dependency
+from refdesk.resilience.dependency import SERVICE, Dependency, parse_retry_after
 from refdesk.resilience.http_client import open_http_session, read_body, split_login
-from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.json_schema import ResultItem
 from refdesk.validation import shorten

@@ -30,7 +30,7 @@ from refdesk.errors import (
     ServerTooSlow,
     UnknownTool,
 )
-from refdesk.resilience.retries import compute_pause
+from refdesk.resilience.dependency import compute_pause
 from refdesk.support.tasks import wait_all
 
 if TYPE_CHECKING:

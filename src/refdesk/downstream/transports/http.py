@@ -29,7 +29,7 @@ from refdesk.downstream.jsonrpc import (
 )
 from refdesk.downstream.transports.events import SseEvent
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
-from refdesk.resilience.retries import parse_retry_after
+from refdesk.resilience.dependency import parse_retry_after
 from refdesk.version import __version__
 
 JSON = "application/json"

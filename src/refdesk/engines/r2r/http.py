@@ -38,9 +38,8 @@ from refdesk.errors import (
     RateLimited,
     RefdeskError,
 )
-from refdesk.resilience.dependency import Dependency
+from refdesk.resilience.dependency import Dependency, parse_retry_after
 from refdesk.resilience.http_client import CONNECT_ERRORS, open_http_session, read_body, split_login, wrap_body
-from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import Metrics, outgoing_headers
 from refdesk.version import __version__
 

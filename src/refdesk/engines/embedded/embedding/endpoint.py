@@ -19,10 +19,9 @@ from yarl import URL
 from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
-from refdesk.resilience.dependency import Dependency, Pause
+from refdesk.resilience.dependency import LONGEST_PAUSE_SECONDS, Dependency, Pause, parse_retry_after
 from refdesk.resilience.http_client import open_http_session, read_body, split_login, wrap_body
 from refdesk.resilience.partial_results import mark_partial_result
-from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, parse_retry_after
 from refdesk.telemetry import outgoing_headers
 
 BATCH = 64
