@@ -16,9 +16,8 @@ from refdesk.console.console import Console
 from refdesk.errors import DependencyError
 from refdesk.inbound.access import LOOPBACK_NAMES
 from refdesk.policy.authenticate import Authenticate, open_authentication
-from refdesk.policy.call_target import Deadline, ResolveNames
 from refdesk.policy.keys import FILE_NAME
-from refdesk.policy.observe import Observe, RecordSpan
+from refdesk.policy.policies import Deadline, Observe, RecordSpan, ResolveNames
 from refdesk.policy.rate_limit import RateLimit, has_limits
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry import Log, Spans, iter_secrets, open_reports, open_spans

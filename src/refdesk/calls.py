@@ -222,7 +222,7 @@ class Call:
     credential: str | None = field(default=None, repr=False)
     """The caller's credential, only for downstream servers that are configured to receive it."""
     tool: ToolEntry | None = field(default=None, compare=False, repr=False)
-    """The tool of `tools/call`, which `policy.call_target` looks up once. None if it doesn't exist."""
+    """The tool of `tools/call`, which `policy.policies` looks up once. None if it doesn't exist."""
 
     @property
     def target(self) -> str:

@@ -36,10 +36,10 @@ from refdesk.engines.storage.search_history import SearchHistory, open_search_hi
 from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
 from refdesk.manual import index_manual
 from refdesk.policy.authenticate import Authenticate
-from refdesk.policy.call_target import ResolveNames
 from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
+from refdesk.policy.policies import ResolveNames
 from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter

@@ -16,8 +16,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.calls import ANONYMOUS, Answer, Call, Handler, Policy, chain
 from refdesk.errors import DeadlineExceeded, EngineError, RefdeskError, UnknownTool
-from refdesk.policy.call_target import Deadline
-from refdesk.policy.observe import Observe
+from refdesk.policy.policies import Deadline, Observe
 from refdesk.telemetry import Lines, Log, Metrics
 
 pytestmark = pytest.mark.anyio

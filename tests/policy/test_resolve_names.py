@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from refdesk.calls import Answer, Call, Caller
-from refdesk.policy.call_target import ResolveNames
+from refdesk.policy.policies import ResolveNames
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Tool
 

@@ -18,7 +18,7 @@ from refdesk.calls import Answer, Call, Handler, InputRequired, chain
 from refdesk.config import Config, OpenTelemetryConfig, types
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
 from refdesk.inbound.http_server import open_http
-from refdesk.policy.observe import RecordSpan
+from refdesk.policy.policies import RecordSpan
 from refdesk.telemetry import (
     Metrics,
     Trace,

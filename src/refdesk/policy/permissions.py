@@ -5,7 +5,7 @@ allows nothing, so a misspelt one fails closed and at once:
 
     reader      tools that only read
     writer      every tool
-    service     every tool, and acting for other users and tenants (`inbound.internal`)
+    service     every tool, and acting for other users and tenants (`inbound.endpoints`)
     admin       every tool, and administration
 
 Toolsets restrict this further: tools, prompts, resources and completions of other toolsets don't exist for the caller,
