@@ -17,7 +17,7 @@
     ├─ InternalError                  unexpected
     └─ ConfigError                    startup only, lists every problem at once
 
-The name of a class is its `type` on the wire. `inbound.error_mapping` converts errors to JSON.
+The name of a class is its `type` on the wire. `inbound.envelope` converts errors to JSON.
 """
 
 from __future__ import annotations

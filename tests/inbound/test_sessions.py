@@ -21,8 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
 
 from refdesk.calls import ANONYMOUS, Caller, Event, ListChanged, ResourceUpdated, TenantId, UserId
-from refdesk.inbound.mcp.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH
-from refdesk.inbound.mcp.sessions import Session, SessionTable
+from refdesk.inbound.mcp.sessions import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, Session, SessionTable
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.inbound.streaming import RawSession, open_session

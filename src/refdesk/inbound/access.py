@@ -1,16 +1,18 @@
-"""Host and Origin rules, proxy detection and credential headers of HTTP requests.
-
-Pure functions of header values. The rules stop DNS rebinding and requests from pages of other sites.
-"""
+"""Access to the HTTP server: Host and Origin rules, proxy detection, credentials and OAuth challenges."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
 
-from refdesk.config import ServerConfig
-from refdesk.inbound.asgi import Headers
+from refdesk.calls import Caller
+from refdesk.config import OAuthConfig, ServerConfig
+from refdesk.errors import DependencyError, Forbidden, InsufficientScope, Unauthenticated
+from refdesk.inbound.asgi import CLOSE, Headers, Reject, build_retry_after
 
 ANY = "*"
 MAX_KNOWN_HOSTS = 256
@@ -26,7 +28,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Allowed hosts and origins of a server."""
+    """Allowed hosts and origins of a server. They stop DNS rebinding and requests from pages of other sites."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
@@ -123,3 +125,86 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+ScopesFor = Callable[[Caller, str], tuple[str, ...]]
+"""Returns the scopes that a caller needs for a tool, empty if scopes aren't what's missing."""
+
+
+class ProtectedResource:
+    """This server as an OAuth protected resource."""
+
+    def __init__(self, settings: OAuthConfig, url: str, scopes_for: ScopesFor) -> None:
+        """Initialize the resource.
+
+        `url` is the address of `/mcp`. If the configured audience is a URL, it's used instead, because that's what
+        clients use.
+        """
+        assert settings.issuer is not None
+        audience = settings.audience or ""
+        self._resource = audience if audience.startswith(("https://", "http://")) else url
+        self._issuer = settings.issuer.get_secret_value()
+        self._required_scopes = settings.required_scopes
+        self._all_scopes = list(dict.fromkeys((*settings.required_scopes, *settings.scope_roles)))
+        self._scopes_for = scopes_for
+        parts = urlsplit(self._resource)
+        path = parts.path.rstrip("/")
+        self._metadata_url = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}"
+        self.paths = frozenset({WELL_KNOWN, f"{WELL_KNOWN}{path}", f"{WELL_KNOWN}{urlsplit(url).path}"})
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The protected resource metadata document."""
+        return {
+            "resource": self._resource,
+            "authorization_servers": [self._issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Refdesk",
+            **({"scopes_supported": self._all_scopes} if self._all_scopes else {}),
+        }
+
+    def challenge(self, error: str = "", description: str = "", scopes: Iterable[str] | None = None) -> bytes:
+        """Return the value of `WWW-Authenticate`, without an error if the client sent no token."""
+        required = self._required_scopes if scopes is None else scopes
+        fields = {
+            "error": error,
+            "error_description": description,
+            "scope": " ".join(dict.fromkeys(required)),
+            "resource_metadata": self._metadata_url,
+        }
+        return b"Bearer " + b", ".join(_format_field(name, value) for name, value in fields.items() if value)
+
+    def require_scopes(self, caller: Caller, tool: object) -> None:
+        """Reject a caller that could use the tool with more scopes, so that its client requests them."""
+        scopes = self._scopes_for(caller, tool) if isinstance(tool, str) else ()
+        if scopes:
+            error = Forbidden(f"{tool} needs an access token with more scopes")
+            header = self.challenge("insufficient_scope", error.detail, scopes)
+            raise Reject(403, {"detail": error.detail}, (CLOSE, (b"www-authenticate", header)))
+
+
+def build_rejection(
+    error: Unauthenticated | Forbidden | DependencyError, resource: ProtectedResource | None, *, has_credential: bool
+) -> Reject:
+    """Build the response for a failed authentication."""
+    body = {"detail": error.detail}
+    if isinstance(error, DependencyError):
+        return Reject(503, body, (CLOSE, build_retry_after(error.retry_after or 0)))
+    status, header = (403 if isinstance(error, Forbidden) else 401), b"Bearer"
+    if resource is not None:
+        header = _build_challenge(error, resource) if has_credential else resource.challenge()
+    return Reject(status, body, (CLOSE, (b"www-authenticate", header)))
+
+
+def _build_challenge(error: Unauthenticated | Forbidden, resource: ProtectedResource) -> bytes:
+    if isinstance(error, InsufficientScope):
+        return resource.challenge("insufficient_scope", error.detail, error.scopes)
+    return resource.challenge("invalid_token", error.detail)
+
+
+def _format_field(name: str, value: str) -> bytes:
+    printable = "".join(character if " " <= character <= "~" else "?" for character in value)
+    quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}="{quoted}"'.encode()

@@ -1,12 +1,16 @@
-"""ASGI types, response helpers and an exception that carries an HTTP response."""
+"""ASGI requests and responses: context, body, disconnects, and an exception that carries an HTTP response."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
+
+from refdesk.calls import Caller
+from refdesk.telemetry import Trace, read_trace, set_current_span
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -49,3 +53,171 @@ async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, b
 async def respond_json(send: Send, status: int, body: Any) -> None:
     """Send a complete JSON response."""
     await respond(send, status, orjson.dumps(body), JSON)
+
+
+class RequestContext(NamedTuple):
+    """Caller, trace and toolsets of a request. A named tuple, because one is created per request."""
+
+    caller: Caller
+    trace_id: str
+    toolsets: frozenset[str] | None = None
+    parent: Trace | None = None
+    """The caller's span, if it sent a `traceparent`."""
+    credential: str | None = None
+    """The key or token of the request."""
+
+    def __repr__(self) -> str:
+        """Leave out the credential."""
+        return f"RequestContext({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
+
+
+def read_trace_headers(headers: Headers) -> Trace | None:
+    """Return the caller's span from the W3C trace headers."""
+    parent = headers.get(b"traceparent")
+    return read_trace(parent, headers.get(b"tracestate")) if parent else None
+
+
+def enter_caller_trace(context: RequestContext, params: Mapping[str, Any]) -> RequestContext:
+    """Return the context with the trace in `_meta`, which takes precedence over the headers.
+
+    Also makes the caller's span the parent of everything the current task does.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and "traceparent" in meta:
+        trace = read_trace(meta["traceparent"], meta.get("tracestate"))
+        if trace is not None:
+            context = context._replace(trace_id=trace.trace_id, parent=trace)
+    set_current_span(context.parent)
+    return context
+
+
+class BodyReader:
+    """Reader that counts every byte of a body against the shared limit until the body is released."""
+
+    def __init__(self, max_bytes: int, max_bytes_in_flight: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_in_flight = max_bytes_in_flight
+        self.in_flight = 0
+
+    async def read(self, receive: Receive, declared: bytes | None) -> bytes:
+        """Read a whole body. The caller must `release` it once the request is answered."""
+        if declared is not None and declared.isdigit() and int(declared) > self._max_bytes:
+            raise self._build_too_large()
+        chunks: list[bytes] = []
+        held = 0
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                chunk = message.get("body", b"")
+                held += len(chunk)
+                self.in_flight += len(chunk)
+                self._check(held)
+                chunks.append(chunk)
+                more = message.get("more_body", False)
+        except BaseException:
+            self.in_flight -= held
+            raise
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def release(self, body: bytes) -> None:
+        """Return a body's bytes to the shared limit."""
+        self.in_flight -= len(body)
+
+    def _check(self, held: int) -> None:
+        if held > self._max_bytes:
+            raise self._build_too_large()
+        if self.in_flight > self._max_in_flight:
+            detail = "The server is receiving too much at once; try again in a moment"
+            raise Reject(503, {"detail": detail}, (CLOSE, RETRY_SOON))
+
+    def _build_too_large(self) -> Reject:
+        return Reject(413, {"detail": f"The body is larger than {self._max_bytes} bytes"}, (CLOSE,))
+
+
+CHECK_INTERVAL_SECONDS = 0.1
+
+
+class RequestCancelled(Exception):
+    """The client has cancelled its request and expects no response."""
+
+
+class DisconnectMonitor:
+    """Registry of the calls in progress.
+
+    Most calls end quickly, so starting a call only registers it. A timer starts a listening task for those that take
+    longer, and the first message of a call starts it at once.
+    """
+
+    def __init__(self) -> None:
+        self._new: set[DisconnectWatcher] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        # Kept because looking it up costs a system call each time before Python 3.12.
+        self.loop = asyncio.get_running_loop()
+
+    def watch(self, receive: Receive) -> DisconnectWatcher:
+        """Return a watcher for the call that the current task is about to make."""
+        return DisconnectWatcher(self, receive)
+
+    def add(self, watcher: DisconnectWatcher) -> None:
+        """Register a call. A task waits for its client's disconnect unless the call ends first."""
+        self._new.add(watcher)
+        if self._timer is None:
+            self._timer = self.loop.call_later(CHECK_INTERVAL_SECONDS, self._start_watchers)
+
+    def remove(self, watcher: DisconnectWatcher) -> None:
+        """Unregister a call that has ended."""
+        self._new.discard(watcher)
+
+    def _start_watchers(self) -> None:
+        self._timer = None
+        for watcher in self._new:
+            watcher.start()
+        self._new.clear()
+
+
+class DisconnectWatcher:
+    """Context manager that cancels the current task when its client disconnects or cancels, and raises the reason."""
+
+    __slots__ = ("_monitor", "_reason", "_receive", "_task", "_watcher")
+
+    def __init__(self, monitor: DisconnectMonitor, receive: Receive) -> None:
+        self._monitor = monitor
+        self._receive = receive
+        self._reason: Exception | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> DisconnectWatcher:
+        self._task = asyncio.current_task(self._monitor.loop)
+        self._monitor.add(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
+        self._monitor.remove(self)
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if self._reason is not None and self._task is not None:
+            self._task.uncancel()
+            raise self._reason
+
+    def start(self) -> None:
+        """Start waiting for the client to disconnect, unless this has begun."""
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._wait_for_disconnect())
+
+    async def _wait_for_disconnect(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+        self.stop(ClientGone())
+
+    def cancel(self) -> None:
+        """Cancel the call at its client's request."""
+        self.stop(RequestCancelled())
+
+    def stop(self, reason: Exception) -> None:
+        """Cancel the call. It ends with `reason`."""
+        if self._task is not None and self._reason is None:
+            self._reason = reason
+            self._task.cancel()

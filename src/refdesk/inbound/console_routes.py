@@ -16,11 +16,18 @@ import orjson
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.errors import DependencyError, Forbidden, Refused, Unauthenticated
 from refdesk.inbound.access import Access
-from refdesk.inbound.asgi import Headers, Receive, Reject, Send, respond
+from refdesk.inbound.asgi import (
+    DisconnectMonitor,
+    Headers,
+    Receive,
+    Reject,
+    RequestContext,
+    Send,
+    enter_caller_trace,
+    respond,
+)
 from refdesk.inbound.desk_interface import ConsolePages, ConsoleSubscription, Services
-from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.endpoints import respond_error
-from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 
 PAGES = "/console"
 ACTIONS = "/api/console"

@@ -20,34 +20,31 @@ from refdesk.errors import (
     StorageError,
     Unauthenticated,
 )
-from refdesk.inbound.access import Access, is_proxied, read_credential
+from refdesk.inbound.access import Access, ProtectedResource, build_rejection, is_proxied, read_credential
 from refdesk.inbound.asgi import (
     CLOSE,
     JSON,
+    BodyReader,
     ClientGone,
+    DisconnectMonitor,
     Headers,
     Message,
     Receive,
     Reject,
+    RequestContext,
     Scope,
     Send,
+    read_trace_headers,
     respond,
     respond_json,
 )
-from refdesk.inbound.body import BodyReader
 from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.disconnects import DisconnectMonitor
-from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
-from refdesk.inbound.envelope import RpcRequest, parse, read_id, read_message
-from refdesk.inbound.error_mapping import encode_error
+from refdesk.inbound.endpoints import INTERNAL_PATHS, OPEN_PAGES, PAGES, TOOLS, UPLOADS, Endpoints, Uploads
+from refdesk.inbound.envelope import RpcRequest, encode_error, parse, read_id, read_message
 from refdesk.inbound.http_mcp import McpEndpoint
-from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.mcp.dispatch import McpDispatcher
-from refdesk.inbound.oauth import ProtectedResource, build_rejection
-from refdesk.inbound.request_context import RequestContext, read_trace_headers
-from refdesk.inbound.uploads import UPLOADS, Uploads
 
 MCP = "/mcp"
 POST_PATHS = INTERNAL_PATHS | {UPLOADS}

@@ -7,10 +7,19 @@ from typing import Final
 
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, TransportError
-from refdesk.inbound.asgi import CLOSE, JSON, RETRY_SOON, Headers, Receive, Send, respond
-from refdesk.inbound.disconnects import DisconnectMonitor, RequestCancelled
-from refdesk.inbound.envelope import RpcMessage, RpcNotification, RpcRequest, RpcResponse
-from refdesk.inbound.error_mapping import encode_error
+from refdesk.inbound.asgi import (
+    CLOSE,
+    JSON,
+    RETRY_SOON,
+    DisconnectMonitor,
+    Headers,
+    Receive,
+    RequestCancelled,
+    RequestContext,
+    Send,
+    respond,
+)
+from refdesk.inbound.envelope import RpcMessage, RpcNotification, RpcRequest, RpcResponse, encode_error
 from refdesk.inbound.mcp.dispatch import STREAMING_METHODS, McpDispatcher
 from refdesk.inbound.mcp.revisions import (
     HANDSHAKE_REVISIONS,
@@ -20,7 +29,6 @@ from refdesk.inbound.mcp.revisions import (
 )
 from refdesk.inbound.mcp.sessions import HttpSession, SessionTable
 from refdesk.inbound.mcp.streams import STREAM_HEADERS, EventStream, ResponseChannel
-from refdesk.inbound.request_context import RequestContext
 from refdesk.inbound.uvicorn_protocol import Sender
 
 _HANDSHAKE_HEADERS: Final = frozenset(revision.encode() for revision in HANDSHAKE_REVISIONS)

@@ -13,11 +13,10 @@ import uvicorn
 
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
-from refdesk.inbound.access import build_access
+from refdesk.inbound.access import ProtectedResource, build_access
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.mcp.dispatch import McpDispatcher
-from refdesk.inbound.oauth import ProtectedResource
 from refdesk.inbound.uvicorn_protocol import Clock, ConnectionLimits, create_protocol
 
 BACKLOG = 2048

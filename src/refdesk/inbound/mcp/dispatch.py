@@ -22,12 +22,18 @@ from refdesk.errors import (
     Problem,
     RefdeskError,
 )
-from refdesk.inbound.asgi import Headers
+from refdesk.inbound.asgi import Headers, RequestContext, enter_caller_trace
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import RpcNotification, RpcRequest, RpcResponse
-from refdesk.inbound.error_mapping import encode_error, encode_result, log_unexpected, to_rpc_error
+from refdesk.inbound.envelope import (
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
+    encode_error,
+    encode_result,
+    log_unexpected,
+    to_rpc_error,
+)
 from refdesk.inbound.mcp.clients import ModernClient, SessionClient, StreamingClient
-from refdesk.inbound.mcp.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub
 from refdesk.inbound.mcp.revisions import (
     CLIENT_INFO_META,
     HANDSHAKE_REVISIONS,
@@ -47,9 +53,8 @@ from refdesk.inbound.mcp.revisions import (
     is_consistent,
     read_params,
 )
-from refdesk.inbound.mcp.sessions import Session
+from refdesk.inbound.mcp.sessions import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub, Session
 from refdesk.inbound.mcp.streams import Channel
-from refdesk.inbound.request_context import RequestContext, enter_caller_trace
 
 if TYPE_CHECKING:
     from refdesk.inbound.mcp.sdk_rules import SdkRules

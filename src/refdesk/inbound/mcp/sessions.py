@@ -1,4 +1,4 @@
-"""Sessions of the handshake revisions: what a client has declared, subscribed to and been asked."""
+"""Sessions of the handshake revisions, and the delivery of change notifications to clients of all revisions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol
 
 import orjson
 
-from refdesk.calls import LOG_LEVELS, Caller, LogLevel
-from refdesk.errors import ClientCannot, InvalidRequest, Overloaded
+from refdesk.calls import LOG_LEVELS, Caller, Event, ListChanged, LogLevel
+from refdesk.errors import ClientCannot, InternalError, InvalidRequest, Overloaded
 from refdesk.inbound.envelope import MessageId, RpcResponse
-from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS
-from refdesk.inbound.mcp.streams import EventStore, EventStream, SessionEvents, encode_event, encode_start
+from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS, SUBSCRIPTION_ID_META
+from refdesk.inbound.mcp.streams import (
+    EventStore,
+    EventStream,
+    MessageStream,
+    SessionEvents,
+    encode_event,
+    encode_start,
+)
 
 _request_numbers = count(1)
 """Numbers of requests to clients, unique across sessions: an id of another session's request matches nothing."""
@@ -219,3 +227,100 @@ class SessionTable:
 
 def _get_owner(caller: Caller) -> tuple[str, str] | None:
     return (caller.tenant, caller.user) if caller.authenticated else None
+
+
+MAX_LISTENERS = 1024
+"""Maximum number of open `subscriptions/listen` requests."""
+
+MAX_SUBSCRIPTIONS = 1000
+MAX_URI_LENGTH = 8000
+"""Limits per client: far above what clients use, and a few megabytes at most."""
+
+
+@dataclass(eq=False, slots=True)
+class ChangeListener:
+    """An open `subscriptions/listen` request."""
+
+    id: MessageId
+    caller: Caller
+    kinds: frozenset[str]
+    """The lists whose changes it wants: `tools`, `resources` or `prompts`."""
+    uris: frozenset[str]
+    stream: MessageStream
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def send(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification. A listener that doesn't read is ended, and has to ask again."""
+        if self.stream.has_room:
+            tagged = {**params, "_meta": {SUBSCRIPTION_ID_META: self.id}}
+            self.stream.send({"jsonrpc": "2.0", "method": method, "params": tagged})
+        else:
+            self.ended.set()
+
+
+class NotificationHub:
+    """The sessions and listeners that are notified, and the events of this moment.
+
+    Publishing never blocks, and a client that doesn't read misses notifications. Events of a tenant only go to that
+    tenant's clients.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: set[Session] = set()
+        self._listeners: set[ChangeListener] = set()
+        self._pending: dict[Event, None] = {}
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+
+    def publish(self, event: Event) -> None:
+        """Deliver an event soon. Duplicates until then are dropped."""
+        if self._is_closed:
+            return  # the application outlives the server
+        if not self._pending:
+            self._loop.call_soon(self._deliver)
+        self._pending.setdefault(event)
+
+    def add_session(self, session: Session) -> None:
+        """Notify a session until it's removed."""
+        self._sessions.add(session)
+
+    def remove_session(self, session: Session) -> None:
+        """Stop notifying a session."""
+        self._sessions.discard(session)
+
+    def add_listener(self, listener: ChangeListener) -> None:
+        """Notify a listener until it's removed."""
+        if len(self._listeners) >= MAX_LISTENERS:
+            raise InternalError("Subscription limit reached")
+        self._listeners.add(listener)
+        if self._is_closed:
+            listener.ended.set()
+
+    def remove_listener(self, listener: ChangeListener) -> None:
+        """Stop notifying a listener."""
+        self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """End all listeners. Later events have no recipients."""
+        self._is_closed = True
+        for listener in self._listeners:
+            listener.ended.set()
+
+    def _deliver(self) -> None:
+        events, self._pending = self._pending, {}
+        for event in events:
+            if isinstance(event, ListChanged):
+                method, params = f"notifications/{event.kind}/list_changed", None
+                sessions = self._sessions
+                listeners = [listener for listener in self._listeners if event.kind in listener.kinds]
+            else:
+                method, params = "notifications/resources/updated", {"uri": event.uri}
+                sessions = {session for session in self._sessions if event.uri in session.subscriptions}
+                listeners = [listener for listener in self._listeners if event.uri in listener.uris]
+            message = {"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {})
+            for session in sessions:
+                if event.is_for(session.caller):
+                    session.send(message)
+            for listener in listeners:
+                if event.is_for(listener.caller):
+                    listener.send(method, params or {})
