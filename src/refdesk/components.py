@@ -1,4 +1,4 @@
-"""Builds the application's components and registers the tools, in the order of their dependencies.
+"""The application's components, built in the order of their dependencies, and the tools registered with them.
 
 Only this module and `app` see the whole configuration and every component.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from refdesk.answers import open_answers
 from refdesk.cache import Cache, load_cache_secret, open_cache
-from refdesk.calls import CONSOLE, Caller, chain
+from refdesk.calls import CONSOLE, LOCAL, Answer, Call, Caller, Handler, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
 from refdesk.console.console import Console
@@ -33,6 +33,8 @@ from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
+from refdesk.errors import DependencyError
+from refdesk.inbound.access import LOOPBACK_NAMES
 from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
 from refdesk.manual import index_manual
 from refdesk.policy.authenticate import Authenticate
@@ -45,7 +47,7 @@ from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
 from refdesk.resilience.redis_connection import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisRateLimiter
-from refdesk.support.tasks import in_background
+from refdesk.support.tasks import cancel_all, in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist
@@ -62,7 +64,7 @@ from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import ChangePublisher, KnowledgePrompts, KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
-from refdesk.tools.tool_search import ToolSearch, open_tool_search
+from refdesk.tools.tool_search import open_tool_search
 from refdesk.tools.windows import open_windows
 from refdesk.version import __version__
 
@@ -70,9 +72,9 @@ RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert", "re
 """Toolset of each resource URI scheme."""
 
 
-@dataclass(frozen=True, slots=True)
-class Components:
-    """Components that tools and policies are built from."""
+@dataclass(eq=False, repr=False)
+class Desk:
+    """The open application: its components, used by transports, the CLI and programs."""
 
     config: Config
     log: Log
@@ -80,6 +82,7 @@ class Components:
     registry: Registry
     dispatcher: Dispatcher
     permissions: Permissions
+    authenticate: Authenticate
     conversions: Conversions
     embedder: Embedder | None
     engine: Engine
@@ -88,10 +91,50 @@ class Components:
     own_servers: OwnServers
     redis: RedisLink | None
     cache: Cache
-    dependencies: list[Dependency]
+    # Built from the components above.
+    gateway: Gateway = field(init=False)
+    console: Console | None = field(default=None, init=False)
+    handle: Handler = field(init=False)
+    dependencies: list[Dependency] = field(default_factory=list, init=False)
     """External dependencies that are monitored."""
 
-    def limits(self, max_of_one: int = MAX_BUCKETS_PER_OWNER) -> RateLimiter:
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, caller: Caller = LOCAL) -> Answer:
+        """Call a tool by name, as the local user unless a caller is given."""
+        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+        return await self.handle(Call("tools/call", {"name": tool, "arguments": given}, caller))
+
+    async def measure(self) -> None:
+        """Update the metrics that are only measured on request."""
+        with suppress(DependencyError):  # reported by `readiness`, and the last values stay
+            for status, documents in (await self.engine.waiting()).items():
+                self.metrics.set_queue_length(status, documents)
+
+    async def readiness(self) -> tuple[bool, dict[str, Any]]:
+        """Return whether the server is ready, and the state of each component.
+
+        Refdesk works without its cache and its downstream servers, so Redis only costs speed while it's down, and a
+        server with an error only means `degraded`.
+        """
+        redis = {} if self.redis is None else {"redis": self.redis.describe()}
+        checks: dict[str, Any] = {
+            **{dependency.name: dependency.describe() for dependency in self.dependencies},
+            "convert": self.conversions.check(),
+            "cache": {"state": "ok", "entries": len(self.cache), "bytes": self.cache.bytes, **redis},
+            **self.authenticate.describe(),
+        }
+        if servers := self.fleet.describe():
+            is_healthy = all(server["state"] != "Error" for server in servers.values())
+            # The endpoint is public.
+            shown = {name: {"state": server["state"]} for name, server in servers.items()}
+            shown = shown if self.config.auth.required else servers
+            checks["downstream"] = {"state": "ok" if is_healthy else "degraded", "servers": shown}
+        try:
+            engine = {"state": "ok", "detail": await self.engine.check()}
+        except DependencyError as error:
+            return False, {"engine": {"state": "down", "detail": error.detail}, **checks}
+        return True, {"engine": engine, **checks}
+
+    def create_limiter(self, max_of_one: int = MAX_BUCKETS_PER_OWNER) -> RateLimiter:
         """Create a rate limiter, shared through Redis if configured."""
         local = MemoryRateLimiter(max_of_one=max_of_one)
         is_shared = self.config.rate_limits.type == "redis"
@@ -106,15 +149,21 @@ class Components:
 
 
 async def open_components(
-    config: Config, log: Log, stack: AsyncExitStack, *, servers: bool, trusts_all_callers: Callable[[], bool]
-) -> Components:
+    config: Config, log: Log, authenticate: Authenticate, stack: AsyncExitStack, *, servers: bool
+) -> Desk:
     """Open the components. `servers` is whether to start downstream servers."""
     enter = stack.enter_async_context
     metrics, registry = Metrics(), Registry()
     # First, because servers start in the background.
     fleet = await enter(_open_fleet(config, registry, metrics, log))
     own_servers = await enter(_watch_server_files(config, fleet, log, servers=servers))
-    dispatcher = Dispatcher(registry, config.toolsets, config.server.page_size)
+
+    def trusts_all_callers() -> bool:
+        """Return whether every caller is an administrator: without keys, on loopback only."""
+        is_private = config.server.is_loopback and LOOPBACK_NAMES.issuperset(config.server.allowed_hosts)
+        has_keys = authenticate.has_keys or (config.data_path / FILE_NAME).exists()
+        return is_private and not config.auth.required and not has_keys
+
     scope_roles = config.auth.oauth.scope_roles
     permissions = Permissions(config.toolsets, registry.find_tool, RESOURCE_TOOLSETS, scope_roles, trusts_all_callers)
     pipeline = await enter(open_pipeline(config, log, metrics))
@@ -127,12 +176,13 @@ async def open_components(
     cache = await enter(_open_cache(config, engine.traits, redis, metrics))
     if not engine.traits.has_certain_revision:
         engine.listen(cache.changed)
-    components = Components(
-        config, log, metrics, registry, dispatcher, permissions, pipeline.conversions, embedder, engine, history,
-        fleet, own_servers, redis, cache, [],
+    dispatcher = Dispatcher(registry, config.toolsets, config.server.page_size)
+    desk = Desk(
+        config, log, metrics, registry, dispatcher, permissions, authenticate, pipeline.conversions, embedder, engine,
+        history, fleet, own_servers, redis, cache,
     )  # fmt: skip
-    components.monitor_dependencies(*engine.dependencies, embedder.dependency if embedder else None)
-    return components
+    desk.monitor_dependencies(*engine.dependencies, embedder.dependency if embedder else None)
+    return desk
 
 
 def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) -> AbstractAsyncContextManager[Fleet]:
@@ -164,90 +214,15 @@ def _open_cache(
     return create(redis, namespace=namespace, secret=secret)
 
 
-async def register_tools(components: Components, stack: AsyncExitStack) -> None:
-    """Register Refdesk's own tools, prompts and resources."""
-    config, engine = components.config, components.engine
-    registry, conversions = components.registry, components.conversions
-    shelves = DocumentLookup(conversions, engine)
-    windows = await stack.enter_async_context(open_windows(config.reader))
-    embed = partial(embed_with_priority, components.embedder) if components.embedder else None
-    answers = await stack.enter_async_context(open_answers(config.answers, embed))
-    components.monitor_dependencies(windows.dependency if windows else None, answers.dependency)
-    ttl = config.cache.ttl
-    federation = Federation(components.fleet, components.cache, ttl.search, can_reach)
-    Documentation(engine, components.cache, ttl.search, federation).register(registry)
-    blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
-    tools, refused = (
-        components.permissions.filter_tools(components.dispatcher.tools),
-        components.metrics.count_rate_limited,
-    )
-    Reader(shelves, windows, config.reader, blocklist, tools, components.limits(), refused).register(registry)
-    sources = Sources(conversions, config.convert, _create_open_folders(config))
-    Conversion(conversions, sources, blocklist).register(registry)
-    projects = Projects(engine, config.projects, config.data_path, config.project)
-    scopes = ScopeResolver(engine, projects)
-    KnowledgeTools(engine, components.history, scopes, answers, components.cache, ttl).register(registry)
-    IngestionTools(engine, scopes, sources, conversions).register(registry)
-    KnowledgePrompts(engine, scopes).register(registry)
-    registry.add_resources(KnowledgeResources(engine, components.history, projects))
-    engine.listen(ChangePublisher(engine, registry).changed)
-
-
-async def register_servers(components: Components, stack: AsyncExitStack) -> Gateway:
-    """Register the tools of downstream servers. Our own tools come first and keep their names."""
-    settings, enter = components.config.downstream, stack.enter_async_context
-    components.fleet.invalidate()
-    search = await enter(_open_search(components)) if settings.tool_search else None
-    schemes = RESOURCE_TOOLSETS
-    return await enter(
-        open_gateway(
-            components.fleet, components.registry, settings, reach=can_reach, own_schemes=schemes, search=search
-        )
-    )
-
-
-async def register_console(components: Components, authenticate: Authenticate, stack: AsyncExitStack) -> Console:
-    """Register the web console, and start sampling for its charts."""
-    config, engine, rights = components.config, components.engine, components.permissions
-    keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, authenticate.keys.check_soon)
-    about = partial(_describe_server, components, authenticate)
-    history = History(components.metrics, leave_out=CONSOLE)
-    servers = Servers(components.fleet, components.own_servers, rights, can_reach, can_reach_any, history)
-    activity = Activity(history, engine, servers, partial(_is_available, components))
-    feed = Feed(engine, servers, activity, rights)
-    console = Console(about, rights, ConsoleDocuments(engine), servers, keys, engine, activity, feed)
-    console.register(components.registry.add_method)
-    await stack.enter_async_context(in_background(activity.run()))
-    return console
-
-
-def _describe_server(components: Components, authenticate: Authenticate) -> dict[str, Any]:
-    """Return what the console shows about the server to authenticated callers."""
-    config, engine = components.config, components.engine
-    own_writer = engine.traits.name if engine.writer is not None else None
-    return {
-        "auth_required": config.auth.required,
-        "has_keys": authenticate.has_keys,
-        "version": __version__,
-        "engine": engine.traits.name,
-        "embedding": engine.traits.embedding_model,
-        "answers": config.answers.model if config.answers.api_url is not None else own_writer,
-        "max_upload_bytes": MAX_FILE_BYTES,
-        "project": config.project,
-    }
-
-
-def _is_available(components: Components, caller: Caller, name: str) -> bool:
-    """Return whether a tool is available to a caller."""
-    tool = components.registry.find_tool(name)
-    return tool is not None and tool.toolset in components.permissions.toolsets(caller) and tool.is_open_to(caller)
-
-
 @asynccontextmanager
 async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers: bool) -> AsyncIterator[OwnServers]:
     """Start the configured servers, and apply changes of the files that configure them."""
     if not servers:
-        yield OwnServers(config, os.environ, _ignore_reload)
+
+        async def ignore_reload() -> None:
+            return
+
+        yield OwnServers(config, os.environ, ignore_reload)
         return
     found = load_servers(config, os.environ)
     for warning in found.warnings:
@@ -266,23 +241,82 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
     try:
         yield OwnServers(config, os.environ, watcher.reload_servers)
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        await cancel_all([task])
 
 
-async def _ignore_reload() -> None:
-    """Do nothing: the application was opened without servers."""
+async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
+    """Register Refdesk's own tools, prompts and resources."""
+    config, engine, registry, conversions = desk.config, desk.engine, desk.registry, desk.conversions
+    shelves = DocumentLookup(conversions, engine)
+    windows = await stack.enter_async_context(open_windows(config.reader))
+    embed = partial(embed_with_priority, desk.embedder) if desk.embedder else None
+    answers = await stack.enter_async_context(open_answers(config.answers, embed))
+    desk.monitor_dependencies(windows.dependency if windows else None, answers.dependency)
+    ttl = config.cache.ttl
+    federation = Federation(desk.fleet, desk.cache, ttl.search, can_reach)
+    Documentation(engine, desk.cache, ttl.search, federation).register(registry)
+    blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
+    tools, refused = desk.permissions.filter_tools(desk.dispatcher.tools), desk.metrics.count_rate_limited
+    limits = desk.create_limiter()
+    Reader(shelves, windows, config.reader, blocklist, tools, limits, refused).register(registry)
+    # Without Refdesk's own files.
+    folders = OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), list_own_files(config))
+    sources = Sources(conversions, config.convert, folders)
+    Conversion(conversions, sources, blocklist).register(registry)
+    projects = Projects(engine, config.projects, config.data_path, config.project)
+    scopes = ScopeResolver(engine, projects)
+    KnowledgeTools(engine, desk.history, scopes, answers, desk.cache, ttl).register(registry)
+    IngestionTools(engine, scopes, sources, conversions).register(registry)
+    KnowledgePrompts(engine, scopes).register(registry)
+    registry.add_resources(KnowledgeResources(engine, desk.history, projects))
+    engine.listen(ChangePublisher(engine, registry).changed)
 
 
-def _open_search(components: Components) -> AbstractAsyncContextManager[ToolSearch]:
-    embed = partial(embed_with_priority, components.embedder) if components.embedder else None
-    tools = components.permissions.filter_tools(components.dispatcher.open_tools)
-    registry = components.registry
-    resolve = ResolveNames(registry.find_tool, registry.find_prompt)
-    handle = chain([resolve, components.permissions], components.dispatcher)
-    return open_tool_search(tools, handle, registry, embed)
+async def register_servers(desk: Desk, stack: AsyncExitStack) -> None:
+    """Register the tools of downstream servers. Our own tools come first and keep their names."""
+    settings, registry, search = desk.config.downstream, desk.registry, None
+    desk.fleet.invalidate()
+    if settings.tool_search:
+        embed = partial(embed_with_priority, desk.embedder) if desk.embedder else None
+        tools = desk.permissions.filter_tools(desk.dispatcher.open_tools)
+        resolve = ResolveNames(registry.find_tool, registry.find_prompt)
+        handle = chain([resolve, desk.permissions], desk.dispatcher)
+        search = await stack.enter_async_context(open_tool_search(tools, handle, registry, embed))
+    opening = open_gateway(
+        desk.fleet, registry, settings, reach=can_reach, own_schemes=RESOURCE_TOOLSETS, search=search
+    )
+    desk.gateway = await stack.enter_async_context(opening)
 
 
-def _create_open_folders(config: Config) -> OpenFolders:
-    """Return the folders whose files tools may open, without Refdesk's own files."""
-    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), list_own_files(config))
+async def register_console(desk: Desk, stack: AsyncExitStack) -> None:
+    """Register the web console, and start sampling for its charts."""
+    config, engine, rights = desk.config, desk.engine, desk.permissions
+    keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, desk.authenticate.keys.check_soon)
+    history = History(desk.metrics, leave_out=CONSOLE)
+    servers = Servers(desk.fleet, desk.own_servers, rights, can_reach, can_reach_any, history)
+    own_writer = engine.traits.name if engine.writer is not None else None
+
+    def describe_server() -> dict[str, Any]:
+        """Return what the console shows about the server to authenticated callers."""
+        return {
+            "auth_required": config.auth.required,
+            "has_keys": desk.authenticate.has_keys,
+            "version": __version__,
+            "engine": engine.traits.name,
+            "embedding": engine.traits.embedding_model,
+            "answers": config.answers.model if config.answers.api_url is not None else own_writer,
+            "max_upload_bytes": MAX_FILE_BYTES,
+            "project": config.project,
+        }
+
+    def is_available(caller: Caller, name: str) -> bool:
+        """Return whether a tool is available to a caller."""
+        tool = desk.registry.find_tool(name)
+        return tool is not None and tool.toolset in rights.toolsets(caller) and tool.is_open_to(caller)
+
+    activity = Activity(history, engine, servers, is_available)
+    feed = Feed(engine, servers, activity, rights)
+    documents = ConsoleDocuments(engine)
+    desk.console = Console(describe_server, rights, documents, servers, keys, engine, activity, feed)
+    desk.console.register(desk.registry.add_method)
+    await stack.enter_async_context(in_background(activity.run()))

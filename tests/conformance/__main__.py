@@ -60,7 +60,7 @@ async def _serve(settings: dict[str, Any]) -> None:
 async def _wait_until_connected(desk: Desk) -> None:
     """Wait until the server behind the desk is there."""
     changed = asyncio.Event()
-    desk.listen(lambda event: changed.set())
+    desk.registry.listen(lambda event: changed.set())
     async with asyncio.timeout(PATIENCE_SECONDS):
         while "test_simple_text" not in desk.registry.tools:
             await changed.wait()

@@ -267,7 +267,7 @@ async def gateway(serve: Serve, *ready: str, **servers: Settings) -> AsyncIterat
     await (await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)).communicate()
     before = Belongings.now()
     async with serve(mcpServers=servers) as running:
-        gateway = Gateway(running.http, running.desk._parts.fleet)
+        gateway = Gateway(running.http, running.desk.fleet)
         await gateway.offers(*(ready or servers))
         yield gateway
     await nothing_is_left(before)

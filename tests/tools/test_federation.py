@@ -73,7 +73,7 @@ def open_with_servers(tmp_path: Path) -> Open:
 async def wait_for_servers(desk: Desk, servers: Iterable[str]) -> None:
     """Wait until the servers are available."""
     changed = anyio.Event()
-    desk.listen(lambda event: changed.set())
+    desk.registry.listen(lambda event: changed.set())
     with anyio.fail_after(PATIENCE_SECONDS):
         while not all(f"{name}__search" in desk.registry.tools for name in servers):
             await changed.wait()

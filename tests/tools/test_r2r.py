@@ -585,7 +585,7 @@ async def test_a_long_section_as_a_resource_is_cut_and_names_the_call_that_goes_
 
 async def test_clients_are_told_when_collections_come_and_documents_change(desk: Desk, bob: Caller) -> None:
     events: list[Event] = []
-    desk.listen(events.append)
+    desk.registry.listen(events.append)
     await add(desk, bob, "Limits", HANDBOOK["Limits"])
     updated = ResourceUpdated("r2r://current-project/context", bob.tenant)
     assert {ListChanged("resources", bob.tenant), ListChanged("tools", bob.tenant), updated} <= set(events)

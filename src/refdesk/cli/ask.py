@@ -124,7 +124,7 @@ def _choose_reader(arguments: SimpleNamespace) -> tuple[str, dict[str, Any]]:
 async def call(arguments: SimpleNamespace) -> int:
     """Run `refdesk call`."""
     async with open_local_desk(arguments) as desk:
-        schema = desk.input_schema(arguments.tool) or {}
+        schema = desk.dispatcher.input_schema(arguments.tool) or {}
         given = dict(_parse_argument(text, schema) for text in arguments.arguments)
         answer = await desk.call(arguments.tool, given)
     return print_answer(answer, arguments.json)

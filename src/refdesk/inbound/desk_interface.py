@@ -1,4 +1,4 @@
-"""Protocols of what the inbound layer needs from the application, implemented by `app.Desk`."""
+"""Protocols of what the inbound layer needs from the application, implemented by `components.Desk`."""
 
 from __future__ import annotations
 
@@ -38,30 +38,15 @@ class ConsoleSubscription(Protocol):
 class ConsolePages(Protocol):
     """The web console as seen by its HTTP routes."""
 
-    def find(self, path: str) -> ConsoleAsset | None:
-        """Return the static file at a path below `/console/`, or the page of a view."""
-        ...
+    def find(self, path: str) -> ConsoleAsset | None: ...
 
-    def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]:
-        """Subscribe a caller to change events. Raises RateLimited or Overloaded if there are too many subscriptions."""
-        ...
+    def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]: ...
 
-    def drain(self) -> None:
-        """End all subscriptions."""
-        ...
+    def drain(self) -> None: ...
 
 
-class Services(Protocol):
-    """The application as seen by the inbound layer."""
-
-    handle: Handler
-    conversions: Conversions
-    metrics: Metrics
-
-    @property
-    def console(self) -> ConsolePages | None:
-        """The web console, or None if it's disabled."""
-        ...
+class Authentication(Protocol):
+    """Resolves credentials."""
 
     @property
     def has_keys(self) -> bool:
@@ -72,42 +57,70 @@ class Services(Protocol):
         """Return the caller of a credential. Must be awaited if the token issuer may have to be asked."""
         ...
 
+
+class ScopeRules(Protocol):
+    """Knows which scopes tools need."""
+
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
         """Return the scopes that a caller's access token needs for a tool, empty if scopes aren't what's missing."""
         ...
 
-    def has_header_params(self, tool: str) -> bool:
-        """Return whether a tool takes arguments from HTTP headers."""
-        ...
 
-    def input_schema(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's input schema."""
-        ...
+class ToolSchemas(Protocol):
+    """Knows the arguments of tools."""
 
-    def listen(self, listener: Listener) -> None:
-        """Call `listener` for every change of tools, resources and prompts."""
-        ...
+    def has_header_params(self, tool: str) -> bool: ...
 
-    async def measure(self) -> None:
-        """Update the metrics that are only measured on request."""
-        ...
+    def input_schema(self, tool: str) -> Mapping[str, Any] | None: ...
 
-    async def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Return whether the server is ready, and the state of each component."""
-        ...
+
+class ChangeSource(Protocol):
+    """Publishes changes of tools, resources and prompts."""
+
+    def listen(self, listener: Listener) -> None: ...
+
+
+class DownstreamServers(Protocol):
+    """The downstream servers, as far as they aren't reached by calls."""
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
-        """Subscribe to a downstream resource. Must be paired with one `unsubscribe`, unless it raises."""
+        """Subscribe to a resource. Must be paired with one `unsubscribe`, unless it raises."""
         ...
 
-    def unsubscribe(self, uri: str, caller: Caller) -> None:
-        """Cancel a subscription to a downstream resource."""
-        ...
+    def unsubscribe(self, uri: str, caller: Caller) -> None: ...
 
-    def set_level(self, level: LogLevel) -> None:
-        """Request log messages of downstream servers from this level on."""
-        ...
+    def set_level(self, level: LogLevel) -> None: ...
 
-    def instructions(self, caller: Caller) -> str:
-        """Return the instructions of the downstream servers available to a caller."""
-        ...
+    def instructions(self, caller: Caller) -> str: ...
+
+
+class Services(Protocol):
+    """The application as seen by the inbound layer."""
+
+    conversions: Conversions
+    metrics: Metrics
+
+    @property
+    def handle(self) -> Handler: ...
+
+    @property
+    def console(self) -> ConsolePages | None: ...
+
+    @property
+    def authenticate(self) -> Authentication: ...
+
+    @property
+    def permissions(self) -> ScopeRules: ...
+
+    @property
+    def dispatcher(self) -> ToolSchemas: ...
+
+    @property
+    def registry(self) -> ChangeSource: ...
+
+    @property
+    def gateway(self) -> DownstreamServers: ...
+
+    async def measure(self) -> None: ...
+
+    async def readiness(self) -> tuple[bool, dict[str, Any]]: ...

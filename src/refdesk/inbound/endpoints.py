@@ -242,7 +242,7 @@ class InternalEndpoints:
     def _impersonate(self, caller: Caller, user: _User) -> Caller:
         """Return the caller for the user that a service names. Raises Forbidden if it may not."""
         tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
-        if not self._services.has_keys or SERVICE in caller.roles:
+        if not self._services.authenticate.has_keys or SERVICE in caller.roles:
             # The service may send roles of its own. Only those known here count.
             return replace(caller, user=name, tenant=tenant, roles=roles.intersection(ROLES), local=False)
         if tenant != caller.tenant:

@@ -198,7 +198,7 @@ class HttpApp:
     async def _authenticate(self, scope: Scope, headers: Headers) -> RequestContext:
         credential = read_credential(headers.get(b"authorization"), headers.get(b"x-api-key"))
         try:
-            caller = self._services.identify(credential)
+            caller = self._services.authenticate.identify(credential)
             if not isinstance(caller, Caller):
                 caller = await caller
         except (Unauthenticated, Forbidden, DependencyError) as error:
@@ -209,7 +209,7 @@ class HttpApp:
         return RequestContext(caller, trace_id, _parse_toolsets(scope["query_string"]), parent, credential or None)
 
     async def _identify(self, credential: str | None) -> Caller:
-        caller = self._services.identify(credential)
+        caller = self._services.authenticate.identify(credential)
         return caller if isinstance(caller, Caller) else await caller
 
     async def _build_not_found(self, scope: Scope, headers: Headers) -> Reject:

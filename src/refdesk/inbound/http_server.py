@@ -50,7 +50,7 @@ async def open_http(
     """Open the application, and end its sessions at the end."""
     access = build_access(config.server, port, authenticated=config.auth.required)
     oauth = config.auth.oauth
-    resource = ProtectedResource(oauth, config.own_url, services.scopes_for) if oauth.issuer else None
+    resource = ProtectedResource(oauth, config.own_url, services.permissions.scopes_for) if oauth.issuer else None
     metrics = config.monitoring.prometheus.enabled
     dispatcher = McpDispatcher(services, state_key)
     app = HttpApp(services, access, config.server, dispatcher, metrics=metrics, resource=resource)

@@ -99,7 +99,7 @@ class McpDispatcher:
         self._state_key = state_key or secrets.token_bytes(32)
         self._sdk_rules: SdkRules | None = None
         self._notifications = NotificationHub()
-        services.listen(self._notifications.publish)
+        services.registry.listen(self._notifications.publish)
         self._own_methods: Mapping[
             str, Callable[[Mapping[str, Any], RequestContext, Session | None], Awaitable[Result]]
         ] = {
@@ -181,7 +181,7 @@ class McpDispatcher:
         self._notifications.remove_session(session)
         for uri, caller in session.subscriptions.items():
             if caller is not None:
-                self._services.unsubscribe(uri, caller)
+                self._services.gateway.unsubscribe(uri, caller)
         session.subscriptions.clear()
 
     def close(self) -> None:
@@ -218,8 +218,9 @@ class McpDispatcher:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or not isinstance(arguments, dict):
             return
-        if self._services.has_header_params(name) or any(header.startswith(b"mcp-param-") for header in headers):
-            schema = self._services.input_schema(name)
+        tools = self._services.dispatcher
+        if tools.has_header_params(name) or any(header.startswith(b"mcp-param-") for header in headers):
+            schema = tools.input_schema(name)
             if schema is not None:
                 (await self._load_sdk_rules()).check_param_headers(schema, arguments, headers)
 
@@ -232,7 +233,7 @@ class McpDispatcher:
 
     def _build_instructions(self, caller: Caller) -> str:
         """Return Refdesk's instructions, followed by those of the downstream servers available to the caller."""
-        others = self._services.instructions(caller)[:MAX_INSTRUCTIONS]
+        others = self._services.gateway.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
 
     async def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
@@ -267,7 +268,7 @@ class McpDispatcher:
         level = read_params(SetLevelParams, params).level
         if session is not None:
             session.log_level = level
-        self._services.set_level(level)
+        self._services.gateway.set_level(level)
         return {}
 
     async def _subscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
@@ -280,21 +281,21 @@ class McpDispatcher:
         self._notifications.add_session(session)
         session.subscriptions[uri] = None
         try:
-            await self._services.subscribe(uri, context.caller)
+            await self._services.gateway.subscribe(uri, context.caller)
         except BaseException:
             session.subscriptions.pop(uri, None)
             raise
         if uri in session.subscriptions and session.subscriptions[uri] is None:
             session.subscriptions[uri] = context.caller
         else:  # it was unsubscribed or the session closed meanwhile
-            self._services.unsubscribe(uri, context.caller)
+            self._services.gateway.unsubscribe(uri, context.caller)
         return {}
 
     async def _unsubscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         uri = read_params(SubscribeParams, params).uri
         caller = None if session is None else session.subscriptions.pop(uri, None)
         if caller is not None:
-            self._services.unsubscribe(uri, caller)
+            self._services.gateway.unsubscribe(uri, caller)
         return {}
 
     async def _listen(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:
@@ -322,14 +323,14 @@ class McpDispatcher:
     async def _hold_subscription(self, uri: str, caller: Caller) -> None:
         """Keep a resource subscription while this task runs. A rejected subscription is only logged."""
         try:
-            await self._services.subscribe(uri, caller)
+            await self._services.gateway.subscribe(uri, caller)
         except RefdeskError as error:
             logger.info("subscription refused", extra={"fields": {"uri": uri[:200], "why": error.detail}})
             return
         try:
             await asyncio.Event().wait()
         finally:
-            self._services.unsubscribe(uri, caller)
+            self._services.gateway.unsubscribe(uri, caller)
 
 
 def log_client_info(method: str, params: Mapping[str, Any], context: RequestContext) -> None:
