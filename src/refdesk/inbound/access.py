@@ -129,18 +129,15 @@ def _is_address(host: str) -> bool:
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
-ScopesFor = Callable[[Caller, str], tuple[str, ...]]
-"""Returns the scopes that a caller needs for a tool, empty if scopes aren't what's missing."""
-
 
 class ProtectedResource:
     """This server as an OAuth protected resource."""
 
-    def __init__(self, settings: OAuthConfig, url: str, scopes_for: ScopesFor) -> None:
+    def __init__(self, settings: OAuthConfig, url: str, scopes_for: Callable[[Caller, str], Iterable[str]]) -> None:
         """Initialize the resource.
 
         `url` is the address of `/mcp`. If the configured audience is a URL, it's used instead, because that's what
-        clients use.
+        clients use. `scopes_for` returns the scopes that a caller needs for a tool, empty if that wouldn't help.
         """
         assert settings.issuer is not None
         audience = settings.audience or ""
@@ -180,28 +177,26 @@ class ProtectedResource:
         """Reject a caller that could use the tool with more scopes, so that its client requests them."""
         scopes = self._scopes_for(caller, tool) if isinstance(tool, str) else ()
         if scopes:
-            error = Forbidden(f"{tool} needs an access token with more scopes")
-            header = self.challenge("insufficient_scope", error.detail, scopes)
-            raise Reject(403, {"detail": error.detail}, (CLOSE, (b"www-authenticate", header)))
+            detail = f"{tool} needs an access token with more scopes"
+            header = self.challenge("insufficient_scope", detail, scopes)
+            raise Reject(403, detail, CLOSE, (b"www-authenticate", header))
 
 
 def build_rejection(
     error: Unauthenticated | Forbidden | DependencyError, resource: ProtectedResource | None, *, has_credential: bool
 ) -> Reject:
     """Build the response for a failed authentication."""
-    body = {"detail": error.detail}
     if isinstance(error, DependencyError):
-        return Reject(503, body, (CLOSE, build_retry_after(error.retry_after or 0)))
-    status, header = (403 if isinstance(error, Forbidden) else 401), b"Bearer"
-    if resource is not None:
-        header = _build_challenge(error, resource) if has_credential else resource.challenge()
-    return Reject(status, body, (CLOSE, (b"www-authenticate", header)))
-
-
-def _build_challenge(error: Unauthenticated | Forbidden, resource: ProtectedResource) -> bytes:
-    if isinstance(error, InsufficientScope):
-        return resource.challenge("insufficient_scope", error.detail, error.scopes)
-    return resource.challenge("invalid_token", error.detail)
+        return Reject(503, error.detail, CLOSE, build_retry_after(error.retry_after or 0))
+    if resource is None:
+        header = b"Bearer"
+    elif not has_credential:
+        header = resource.challenge()
+    elif isinstance(error, InsufficientScope):
+        header = resource.challenge("insufficient_scope", error.detail, error.scopes)
+    else:
+        header = resource.challenge("invalid_token", error.detail)
+    return Reject(403 if isinstance(error, Forbidden) else 401, error.detail, CLOSE, (b"www-authenticate", header))
 
 
 def _format_field(name: str, value: str) -> bytes:

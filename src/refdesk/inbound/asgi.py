@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -23,6 +23,9 @@ CLOSE = (b"connection", b"close")
 RETRY_SOON = (b"retry-after", b"1")
 """For overload that passes in a moment."""
 
+CHECK_INTERVAL_SECONDS = 0.1
+"""Longest time in which a call isn't watched for its client's disconnect."""
+
 
 def build_retry_after(seconds: float) -> tuple[bytes, bytes]:
     """Return the `Retry-After` header of a delay, which HTTP gives in whole seconds."""
@@ -32,10 +35,10 @@ def build_retry_after(seconds: float) -> tuple[bytes, bytes]:
 class Reject(Exception):
     """An HTTP error response that is sent before any call is made."""
 
-    def __init__(self, status: int, body: Mapping[str, Any], headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    def __init__(self, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(status)
         self.status = status
-        self.body = body
+        self.detail = detail
         self.headers = (JSON, *headers)
 
 
@@ -69,12 +72,6 @@ class RequestContext(NamedTuple):
     def __repr__(self) -> str:
         """Leave out the credential."""
         return f"RequestContext({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
-
-
-def read_trace_headers(headers: Headers) -> Trace | None:
-    """Return the caller's span from the W3C trace headers."""
-    parent = headers.get(b"traceparent")
-    return read_trace(parent, headers.get(b"tracestate")) if parent else None
 
 
 def enter_caller_trace(context: RequestContext, params: Mapping[str, Any]) -> RequestContext:
@@ -114,7 +111,11 @@ class BodyReader:
                 chunk = message.get("body", b"")
                 held += len(chunk)
                 self.in_flight += len(chunk)
-                self._check(held)
+                if held > self._max_bytes:
+                    raise self._build_too_large()
+                if self.in_flight > self._max_in_flight:
+                    detail = "The server is receiving too much at once; try again in a moment"
+                    raise Reject(503, detail, CLOSE, RETRY_SOON)
                 chunks.append(chunk)
                 more = message.get("more_body", False)
         except BaseException:
@@ -126,18 +127,8 @@ class BodyReader:
         """Return a body's bytes to the shared limit."""
         self.in_flight -= len(body)
 
-    def _check(self, held: int) -> None:
-        if held > self._max_bytes:
-            raise self._build_too_large()
-        if self.in_flight > self._max_in_flight:
-            detail = "The server is receiving too much at once; try again in a moment"
-            raise Reject(503, {"detail": detail}, (CLOSE, RETRY_SOON))
-
     def _build_too_large(self) -> Reject:
-        return Reject(413, {"detail": f"The body is larger than {self._max_bytes} bytes"}, (CLOSE,))
-
-
-CHECK_INTERVAL_SECONDS = 0.1
+        return Reject(413, f"The body is larger than {self._max_bytes} bytes", CLOSE)
 
 
 class RequestCancelled(Exception):

@@ -57,7 +57,6 @@ STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 )
-CROSS_SITE_ERROR = {"detail": "Pages of other sites may not call this"}
 
 _ACCEPTED = re.compile(r"([^;]+)(?:;.*?\bq=([^;]*))?.*", re.ASCII)
 
@@ -100,7 +99,7 @@ class ConsoleRoutes:
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"none")
         is_own = origin is None or self._access.is_own_page(origin, headers.get(b"host"))
         if not is_own or site not in (b"same-origin", b"none"):
-            raise Reject(403, CROSS_SITE_ERROR)
+            raise Reject(403, "Pages of other sites may not call this")
 
     async def serve_page(self, path: str, headers: Headers, send: Send) -> None:
         """Serve a static file, or the page of a view."""
@@ -110,7 +109,7 @@ class ConsoleRoutes:
             return
         asset = self._console.find(path.removeprefix(f"{PAGES}/"))
         if asset is None:
-            raise Reject(404, {"detail": "The console has no such page"}, PAGE_HEADERS)
+            raise Reject(404, "The console has no such page", *PAGE_HEADERS)
         etag = (b"etag", asset.etag.encode())
         if _has_matching_etag(headers.get(b"if-none-match", b"").decode("latin-1"), asset.etag):
             await respond(send, 304, b"", etag, *PAGE_HEADERS)

@@ -12,15 +12,9 @@ from urllib.parse import parse_qs
 import orjson
 
 from refdesk.calls import Caller, new_trace_id
-from refdesk.config import ServerConfig
-from refdesk.errors import (
-    DependencyError,
-    Forbidden,
-    ProtocolError,
-    StorageError,
-    Unauthenticated,
-)
-from refdesk.inbound.access import Access, ProtectedResource, build_rejection, is_proxied, read_credential
+from refdesk.config import Config
+from refdesk.errors import DependencyError, Forbidden, ProtocolError, StorageError, Unauthenticated
+from refdesk.inbound.access import ProtectedResource, build_access, build_rejection, is_proxied, read_credential
 from refdesk.inbound.asgi import (
     CLOSE,
     JSON,
@@ -34,20 +28,19 @@ from refdesk.inbound.asgi import (
     RequestContext,
     Scope,
     Send,
-    read_trace_headers,
     respond,
     respond_json,
 )
 from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.endpoints import INTERNAL_PATHS, OPEN_PAGES, PAGES, TOOLS, UPLOADS, Endpoints, Uploads
+from refdesk.inbound.endpoints import INTERNAL_PATHS, OPEN_PAGES, PAGES, TOOLS, UPLOADS, Endpoints
 from refdesk.inbound.envelope import RpcRequest, encode_error, parse, read_id, read_message
 from refdesk.inbound.http_mcp import McpEndpoint
 from refdesk.inbound.mcp.dispatch import McpDispatcher
+from refdesk.telemetry import read_trace
 
 MCP = "/mcp"
-POST_PATHS = INTERNAL_PATHS | {UPLOADS}
 
 _UNREPEATABLE_HEADERS = frozenset(
     {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"x-api-key"}
@@ -58,27 +51,19 @@ _UNREPEATABLE_HEADERS = frozenset(
 class HttpApp:
     """The ASGI application."""
 
-    def __init__(
-        self,
-        services: Services,
-        access: Access,
-        settings: ServerConfig,
-        dispatcher: McpDispatcher,
-        *,
-        metrics: bool = True,
-        resource: ProtectedResource | None = None,
-    ) -> None:
-        """Initialize the application. `resource` is the OAuth metadata, if access tokens are accepted."""
+    def __init__(self, services: Services, config: Config, port: int, state_key: bytes | None = None) -> None:
+        """Initialize the application. `state_key` is described in `McpDispatcher`."""
+        settings, oauth, monitor = config.server, config.auth.oauth, DisconnectMonitor()
         self._services = services
-        self._resource = resource
-        self._access = access
+        self._access = build_access(settings, port, authenticated=config.auth.required)
+        self._resource: ProtectedResource | None = None
+        if oauth.issuer:
+            self._resource = ProtectedResource(oauth, config.own_url, services.permissions.scopes_for)
         self._max_json_depth = settings.max_json_depth
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
-        self._uploads = Uploads(services)
-        monitor = DisconnectMonitor()
-        self._mcp = McpEndpoint(dispatcher, settings, monitor)
-        self._endpoints = Endpoints(services, settings, monitor, metrics=metrics)
-        self._console = ConsoleRoutes(services, access, monitor)
+        self._mcp = McpEndpoint(McpDispatcher(services, state_key), settings, monitor)
+        self._endpoints = Endpoints(services, config, monitor)
+        self._console = ConsoleRoutes(services, self._access, monitor)
 
     def drain(self) -> None:
         """Let calls in progress finish, and end long-lived streams."""
@@ -103,7 +88,7 @@ class HttpApp:
                 await self._route(scope, receive, send, headers)
         except Reject as reject:
             self._services.metrics.refusals.labels(str(reject.status)).inc()
-            await respond(send, reject.status, orjson.dumps(reject.body), *reject.headers)
+            await respond(send, reject.status, orjson.dumps({"detail": reject.detail}), *reject.headers)
         except ClientGone:
             return
 
@@ -118,14 +103,20 @@ class HttpApp:
         elif (path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS) and method == "POST":
             await self._post_json(scope, receive, send, headers)
         elif path == UPLOADS and method == "POST":
-            await self._post_upload(scope, receive, send, headers)
+            self._reject_cross_site(headers)
+            context = await self._authenticate(scope, headers)
+            try:
+                stored = await self._endpoints.upload(context, scope["query_string"], headers, receive)
+            except StorageError as error:
+                raise Reject(507, error.detail, CLOSE) from error
+            await respond_json(send, 201, stored)
         elif self._console.has(path) and method in self._console.get_methods(path):
             await self._serve_console(scope, receive, send, headers)
         elif path == "/" and method in ("GET", "HEAD") and self._console.wants_page(headers):
             await respond(send, 303, b"", (b"location", b"/console/"), (b"vary", b"accept"))
         elif path in PAGES and method in ("GET", "HEAD"):
-            context = None if path in OPEN_PAGES else await self._authenticate(scope, headers)
-            await self._endpoints.serve_page(path, context, send)
+            allowed = None if path in OPEN_PAGES else await self._authenticate(scope, headers)
+            await self._endpoints.serve_page(path, allowed, send)
         elif self._resource is not None and path in self._resource.paths and method in ("GET", "HEAD"):
             await respond_json(send, 200, self._resource.metadata)
         else:
@@ -148,16 +139,17 @@ class HttpApp:
             self.bodies.release(body)
 
     async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        path = scope["path"]
         self._reject_cross_site(headers)
         context = await self._authenticate(scope, headers)
-        if self._console.has(scope["path"]) and is_proxied(headers):
+        if self._console.has(path) and is_proxied(headers):
             context = context._replace(caller=replace(context.caller, proxied=True))
         _check_json(headers)
-        if self._resource is not None and scope["path"].startswith(f"{TOOLS}/"):
-            self._resource.require_scopes(context.caller, scope["path"].removeprefix(f"{TOOLS}/"))
+        if self._resource is not None and path.startswith(f"{TOOLS}/"):
+            self._resource.require_scopes(context.caller, path.removeprefix(f"{TOOLS}/"))
         body = await self.bodies.read(receive, headers.get(b"content-length"))
         try:
-            await self._endpoints.post(scope["path"], body, context, receive, send)
+            await self._endpoints.post(path, body, context, receive, send)
         finally:
             self.bodies.release(body)
 
@@ -173,27 +165,22 @@ class HttpApp:
         else:
             await self._post_json(scope, receive, send, headers)
 
-    async def _post_upload(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        self._reject_cross_site(headers)
-        context = await self._authenticate(scope, headers)
-        try:
-            stored = await self._uploads.store(context, scope["query_string"], headers, receive)
-        except StorageError as error:
-            raise Reject(507, {"detail": error.detail}, (CLOSE,)) from error
-        await respond_json(send, 201, stored)
-
     def _check_headers(self, scope: Scope, headers: Headers) -> None:
         if len(headers) != len(scope["headers"]):
-            _reject_repeated(scope["headers"])
+            seen: set[bytes] = set()
+            for name, _ in scope["headers"]:
+                if name in seen and (name in _UNREPEATABLE_HEADERS or name.startswith(b"mcp-")):
+                    raise Reject(400, f"The {name.decode('latin-1')[:100]} header is there more than once", CLOSE)
+                seen.add(name)
         if not self._access.allows_host(headers.get(b"host")):
-            raise Reject(421, {"detail": "This server does not answer to that Host; see server.allowed_hosts"})
+            raise Reject(421, "This server does not answer to that Host; see server.allowed_hosts")
         if not self._access.allows_origin(headers.get(b"origin"), headers.get(b"host")):
-            raise Reject(403, {"detail": "Pages of that Origin may not call; see server.allowed_origins"})
+            raise Reject(403, "Pages of that Origin may not call; see server.allowed_origins")
 
     def _reject_cross_site(self, headers: Headers) -> None:
         """Reject requests that a browser marks as cross-site. Their Origin, if any, has been checked already."""
         if headers.get(b"sec-fetch-site") == b"cross-site" and not self._access.is_configured(headers.get(b"origin")):
-            raise Reject(403, {"detail": "Pages of other sites may not call; see server.allowed_origins"}, (CLOSE,))
+            raise Reject(403, "Pages of other sites may not call; see server.allowed_origins", CLOSE)
 
     async def _authenticate(self, scope: Scope, headers: Headers) -> RequestContext:
         credential = read_credential(headers.get(b"authorization"), headers.get(b"x-api-key"))
@@ -204,9 +191,13 @@ class HttpApp:
         except (Unauthenticated, Forbidden, DependencyError) as error:
             self._services.metrics.count_auth_failure(type(error).__name__)
             raise build_rejection(error, self._resource, has_credential=credential is not None) from None
-        parent = read_trace_headers(headers)
+        traceparent, toolsets = headers.get(b"traceparent"), None
+        parent = read_trace(traceparent, headers.get(b"tracestate")) if traceparent else None
+        if scope["query_string"]:
+            values = parse_qs(scope["query_string"].decode("latin-1")).get("toolsets", ())
+            toolsets = frozenset(name for value in values for name in value.lower().split(",") if name) or None
         trace_id = parent.trace_id if parent else new_trace_id()
-        return RequestContext(caller, trace_id, _parse_toolsets(scope["query_string"]), parent, credential or None)
+        return RequestContext(caller, trace_id, toolsets, parent, credential or None)
 
     async def _identify(self, credential: str | None) -> Caller:
         caller = self._services.authenticate.identify(credential)
@@ -214,43 +205,27 @@ class HttpApp:
 
     async def _build_not_found(self, scope: Scope, headers: Headers) -> Reject:
         path, method = scope["path"], scope["method"]
+        detail = f"{method} is not for {path}"
         if path == MCP:
             await self._authenticate(scope, headers)
             session = " without an Mcp-Session-Id" if method in ("GET", "DELETE") else ""
-            detail = f"{method} is not for /mcp{session}; send JSON-RPC with POST"
-            return Reject(405, {"detail": detail}, ((b"allow", b"POST, GET, DELETE, OPTIONS"),))
-        if path in PAGES or path.startswith(f"{TOOLS}/") or path in POST_PATHS:
-            allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
-            return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
-        if self._console.has(path):
-            allowed = ", ".join((*self._console.get_methods(path), "OPTIONS")).encode()
-            return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
-        return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})
-
-
-def _parse_toolsets(query: bytes) -> frozenset[str] | None:
-    if not query:
-        return None
-    values = parse_qs(query.decode("latin-1")).get("toolsets")
-    names = frozenset(name for value in values or () for name in value.lower().split(",") if name)
-    return names or None
+            detail, allowed = f"{detail}{session}; send JSON-RPC with POST", "POST, GET, DELETE, OPTIONS"
+        elif path in PAGES:
+            allowed = "GET, HEAD, OPTIONS"
+        elif path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS or path == UPLOADS:
+            allowed = "POST, OPTIONS"
+        elif self._console.has(path):
+            allowed = ", ".join((*self._console.get_methods(path), "OPTIONS"))
+        else:
+            return Reject(404, f"There is nothing at {path}; the MCP endpoint is /mcp")
+        return Reject(405, detail, (b"allow", allowed.encode()))
 
 
 def _check_json(headers: Headers) -> None:
     kind = headers.get(b"content-type", b"")
     # Form content types are rejected: pages of other origins can send them without a preflight request.
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise Reject(415, {"detail": "Send the body with Content-Type: application/json"}, (CLOSE,))
-
-
-def _reject_repeated(headers: list[tuple[bytes, bytes]]) -> None:
-    seen: set[bytes] = set()
-    for name, _ in headers:
-        if name in seen and (name in _UNREPEATABLE_HEADERS or name.startswith(b"mcp-")):
-            raise Reject(
-                400, {"detail": f"The {name.decode('latin-1')[:100]} header is there more than once"}, (CLOSE,)
-            )
-        seen.add(name)
+        raise Reject(415, "Send the body with Content-Type: application/json", CLOSE)
 
 
 def _with_cors(send: Send, origin: bytes) -> Send:

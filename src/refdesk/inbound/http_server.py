@@ -13,10 +13,8 @@ import uvicorn
 
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
-from refdesk.inbound.access import ProtectedResource, build_access
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.http import HttpApp
-from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.uvicorn_protocol import Clock, ConnectionLimits, create_protocol
 
 BACKLOG = 2048
@@ -48,12 +46,7 @@ async def open_http(
     services: Services, config: Config, port: int, state_key: bytes | None = None
 ) -> AsyncIterator[HttpApp]:
     """Open the application, and end its sessions at the end."""
-    access = build_access(config.server, port, authenticated=config.auth.required)
-    oauth = config.auth.oauth
-    resource = ProtectedResource(oauth, config.own_url, services.permissions.scopes_for) if oauth.issuer else None
-    metrics = config.monitoring.prometheus.enabled
-    dispatcher = McpDispatcher(services, state_key)
-    app = HttpApp(services, access, config.server, dispatcher, metrics=metrics, resource=resource)
+    app = HttpApp(services, config, port, state_key)
     try:
         yield app
     finally:

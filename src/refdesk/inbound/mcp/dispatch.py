@@ -164,7 +164,7 @@ class McpDispatcher:
             return 200, encode_result(request.id, add_result_metadata(request.method, result))
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             log_unexpected(error, context.trace_id)
-            status = STATUSES.get(to_rpc_error(error).code, 200)
+            status = STATUSES.get(to_rpc_error(error)["code"], 200)
             return status, encode_error(request.id, error, context.trace_id)
 
     def take(self, message: RpcNotification | RpcResponse, session: Session) -> None:
