@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import uvicorn
 
-from refdesk.inbound.uvicorn_protocol import ConnectionLimits, create_protocol
+from refdesk.config import ServerConfig
+from refdesk.inbound.uvicorn_protocol import create_protocol
 from tests.waiting import PATIENCE_SECONDS
 
 # Between two drips: well below every timeout here, so a timeout counted per read would never fire.
@@ -349,11 +350,11 @@ class ProtocolServer:
 
 @asynccontextmanager
 async def open_server(
-    limits: ConnectionLimits, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
+    limits: ServerConfig, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
 ) -> AsyncIterator[ProtocolServer]:
     """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
     app, clock, peers = App(), ManualClock(), Peers()
-    protocol = watch_connections(create_protocol(limits, clock), peers)
+    protocol = watch_connections(create_protocol(limits, clock, max_header_bytes=4096), peers)
     config = uvicorn.Config(app, http=protocol, ws=websocket or "none", lifespan="off", log_config=None)
     server = Server(config)
     with socket.socket() as listener, anyio.fail_after(PATIENCE_SECONDS):

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import uvicorn
 
-from refdesk.inbound.uvicorn_protocol import ConnectionLimits
+from refdesk.config import ServerConfig
 from tests.inbound.protocol_server import ProtocolServer, in_background, open_server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = ConnectionLimits(max_header_bytes=4096, max_connections=64)
+LIMITS = ServerConfig(max_connections=64)
 HEADER_SECONDS, BODY_SECONDS = LIMITS.header_timeout_seconds, LIMITS.body_timeout_seconds
 IDLE_SECONDS, WRITE_SECONDS = LIMITS.idle_timeout_seconds, LIMITS.write_timeout_seconds
 LINGER_SECONDS = 1.0
@@ -182,7 +182,7 @@ async def test_trailers_do_not_become_headers() -> None:
 
 
 async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() -> None:
-    async with open_server(ConnectionLimits(max_connections=2)) as desk, desk.client() as first:
+    async with open_server(ServerConfig(max_connections=2)) as desk, desk.client() as first:
         async with desk.client() as second:
             for client in (first, second):
                 await client.send(GET)
@@ -209,7 +209,7 @@ async def wait_until_admitted(desk: ProtocolServer) -> None:
 
 async def test_a_crowd_over_the_cap_does_not_stay_even_if_it_does_not_leave() -> None:
     async with (
-        open_server(ConnectionLimits(max_connections=1)) as desk,
+        open_server(ServerConfig(max_connections=1)) as desk,
         desk.client() as guest,
         AsyncExitStack() as crowd,
     ):
@@ -389,7 +389,7 @@ async def test_a_pipelined_body_may_wait_long_for_its_turn() -> None:
 
 
 async def test_a_burst_of_pipelined_requests_is_answered_in_part_and_the_connection_closed() -> None:
-    async with open_server(ConnectionLimits()) as desk, desk.client() as client:
+    async with open_server(ServerConfig()) as desk, desk.client() as client:
         await client.send(GET * 1000)
         received = await client.read_to_end()
         answered = received.count(b"HTTP/1.1 200 OK")
@@ -438,7 +438,7 @@ async def test_five_hundred_slow_clients_are_gone_while_others_are_served(many_f
         (b"GET / HTTP/1.1\r\n", b"x-slow: 1\r\n"),
         (b"POST /echo HTTP/1.1\r\ncontent-length: 1000\r\n\r\n", b"x"),
     ]
-    async with open_server(ConnectionLimits(max_connections=1000)) as desk, AsyncExitStack() as crowd:
+    async with open_server(ServerConfig(max_connections=1000)) as desk, AsyncExitStack() as crowd:
         ordinary = [await crowd.enter_async_context(desk.client()) for _ in range(4)]
         slow = []
         for number in range(500):

@@ -15,7 +15,7 @@ from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.http import HttpApp
-from refdesk.inbound.uvicorn_protocol import Clock, ConnectionLimits, create_protocol
+from refdesk.inbound.uvicorn_protocol import Clock, create_protocol
 
 BACKLOG = 2048
 
@@ -30,7 +30,11 @@ def bind(settings: ServerConfig) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError([_describe_bind_error(settings, error)]) from error
+        where = f"{settings.host}:{settings.port}"
+        detail = f"server.host: cannot listen on {where}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            detail = f"server.port: {where} is in use by another program; stop it or choose another with --port"
+        raise ConfigError([detail]) from error
     listener.set_inheritable(True)
     return listener
 
@@ -73,17 +77,10 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         self._app = app
         self._when_ready = when_ready
-        limits = ConnectionLimits(
-            header_timeout_seconds=settings.header_timeout_seconds,
-            body_timeout_seconds=settings.body_timeout_seconds,
-            idle_timeout_seconds=settings.idle_timeout_seconds,
-            write_timeout_seconds=settings.write_timeout_seconds,
-            max_connections=settings.max_connections,
-        )
         super().__init__(
             uvicorn.Config(
                 app,
-                http=create_protocol(limits, clock),
+                http=create_protocol(settings, clock),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -118,10 +115,3 @@ class HttpServer(uvicorn.Server):
         finally:
             for which, handler in handlers.items():
                 signal.signal(which, handler)
-
-
-def _describe_bind_error(settings: ServerConfig, error: OSError) -> str:
-    where = f"{settings.host}:{settings.port}"
-    if error.errno == errno.EADDRINUSE:
-        return f"server.port: {where} is in use by another program; stop it or choose another with --port"
-    return f"server.host: cannot listen on {where}: {error.strerror or error}"

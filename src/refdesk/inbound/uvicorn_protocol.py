@@ -13,8 +13,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import Any, ClassVar, Protocol
 
@@ -23,9 +21,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from refdesk.config import ServerConfig
 from refdesk.inbound.asgi import RETRY_SOON
 
 _Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+MAX_HEADER_BYTES = 65_536
 
 # Read phases of a connection. Plain integers, since they are compared several times per request.
 _IDLE, _HEAD, _BODY, _IGNORING = range(4)
@@ -44,44 +45,29 @@ _MAX_PIPELINED = 16
 _MIN_CHECK_SECONDS = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Limits for one client. Every timeout is a total, not a pause between two reads."""
-
-    header_timeout_seconds: float = 10.0
-    body_timeout_seconds: float = 30.0
-    idle_timeout_seconds: float = 60.0
-    write_timeout_seconds: float = 30.0
-    max_header_bytes: int = 65536
-    max_connections: int = 2048
-
-
 class Timer(Protocol):
     """A scheduled callback."""
 
-    def cancel(self) -> None:
-        """Cancel the callback."""
-        ...
+    def cancel(self) -> None: ...
 
 
 class Clock(Protocol):
     """The part of an event loop that timeouts depend on."""
 
-    def time(self) -> float:
-        """Return the current time in seconds."""
-        ...
+    def time(self) -> float: ...
 
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
-        """Call a function after `delay` seconds."""
-        ...
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer: ...
 
 
-def create_protocol(limits: ConnectionLimits, clock: Clock | None = None) -> type[HttpToolsProtocol]:
-    """Create the protocol class for `uvicorn.Config(http=...)` that enforces `limits`.
+def create_protocol(
+    limits: ServerConfig, clock: Clock | None = None, max_header_bytes: int = MAX_HEADER_BYTES
+) -> type[HttpToolsProtocol]:
+    """Create the protocol class for `uvicorn.Config(http=...)` that enforces the limits of connections.
 
-    The clock defaults to the event loop.
+    Every timeout is a total, not a pause between two reads. The clock defaults to the event loop.
     """
-    return type("GuardedProtocol", (_LimitedProtocol,), {"limits": limits, "clock": clock})
+    attributes = {"limits": limits, "clock": clock, "max_header_bytes": max_header_bytes}
+    return type("GuardedProtocol", (_LimitedProtocol,), attributes)
 
 
 class _LimitedProtocol(HttpToolsProtocol):
@@ -90,8 +76,9 @@ class _LimitedProtocol(HttpToolsProtocol):
     No deadline can expire unnoticed between two checks, so setting a deadline only stores a number.
     """
 
-    limits: ClassVar[ConnectionLimits]
+    limits: ClassVar[ServerConfig]
     clock: ClassVar[Clock | None]
+    max_header_bytes: ClassVar[int]
 
     def __init__(
         self,
@@ -103,12 +90,8 @@ class _LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         limits = self.limits
         self._clock: Clock = self.clock or self.loop
-        self._max_check_interval = min(
-            limits.header_timeout_seconds,
-            limits.body_timeout_seconds,
-            limits.idle_timeout_seconds,
-            limits.write_timeout_seconds,
-        )
+        reading = limits.header_timeout_seconds, limits.body_timeout_seconds
+        self._max_check_interval = min(*reading, limits.idle_timeout_seconds, limits.write_timeout_seconds)
         self._phase = _IDLE
         self._read_deadline = inf
         self._write_deadline = inf
@@ -158,9 +141,9 @@ class _LimitedProtocol(HttpToolsProtocol):
         while offset < len(data) and self._phase != _IGNORING:
             if self._phase == _IDLE:
                 self._enter_phase(_HEAD)
-            room = self.limits.max_header_bytes - self._unparsed_bytes
+            room = self.max_header_bytes - self._unparsed_bytes
             if room <= 0:
-                self._reject(431, f"Request headers are limited to {self.limits.max_header_bytes} bytes.")
+                self._reject(431, f"Request headers are limited to {self.max_header_bytes} bytes.")
                 return
             piece = data[offset : offset + room]
             if self._phase == _HEAD and b"pgrade:" in piece and self.ws_protocol_class is None:
@@ -201,7 +184,11 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: _Application) -> None:
         self._running = cycle
-        HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle, self._discard_rest))
+
+        def call_with_sender(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+            return app(scope, receive, Sender(cycle, send, self._discard_rest))
+
+        HttpToolsProtocol._start_asgi_task(self, cycle, call_with_sender)
 
     def on_response_complete(self) -> None:
         # Equivalent to uvicorn's, with a deadline in place of a timer per response.
@@ -314,17 +301,6 @@ class _LimitedProtocol(HttpToolsProtocol):
         if status == 503:
             headers.append(RETRY_SOON)
         return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body
-
-
-def _call_with_sender(
-    app: _Application,
-    cycle: RequestResponseCycle,
-    close_gracefully: Callable[[], None],
-    scope: Any,
-    receive: Any,
-    send: Any,
-) -> Awaitable[None]:
-    return app(scope, receive, Sender(cycle, send, close_gracefully))
 
 
 class Sender:
