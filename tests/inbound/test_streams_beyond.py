@@ -30,6 +30,7 @@ class DeskWithMore:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self.gateway = self
         self.heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.words = "Use notes for notes."
         self.arrived: list[Caller] = []

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import orjson
 
@@ -26,15 +25,13 @@ from refdesk.inbound.asgi import (
     enter_caller_trace,
     respond,
 )
-from refdesk.inbound.desk_interface import ConsolePages, ConsoleSubscription, Services
+from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.endpoints import respond_error
+from refdesk.inbound.mcp.streams import PING_SECONDS, STREAM_HEADERS
 
 PAGES = "/console"
 ACTIONS = "/api/console"
 EVENTS = f"{ACTIONS}/events"
-
-PING_SECONDS = 15.0
-"""Seconds of silence before a comment is sent, so that proxies don't close the stream as idle."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -51,12 +48,7 @@ PAGE_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-cache"),
 )
-STREAM_HEADERS = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-    (b"x-content-type-options", b"nosniff"),
-)
+EVENT_HEADERS = (*STREAM_HEADERS, (b"x-content-type-options", b"nosniff"))
 
 _ACCEPTED = re.compile(r"([^;]+)(?:;.*?\bq=([^;]*))?.*", re.ASCII)
 
@@ -69,7 +61,7 @@ class ConsoleRoutes:
 
     def __init__(self, services: Services, access: Access, monitor: DisconnectMonitor) -> None:
         self._services = services
-        self._console: ConsolePages | None = services.console
+        self._console = services.console
         self._access = access
         self._monitor = monitor
 
@@ -111,7 +103,10 @@ class ConsoleRoutes:
         if asset is None:
             raise Reject(404, "The console has no such page", *PAGE_HEADERS)
         etag = (b"etag", asset.etag.encode())
-        if _has_matching_etag(headers.get(b"if-none-match", b"").decode("latin-1"), asset.etag):
+        known = {
+            tag.strip().removeprefix("W/") for tag in headers.get(b"if-none-match", b"").decode("latin-1").split(",")
+        }
+        if not known.isdisjoint({asset.etag, "*"}):
             await respond(send, 304, b"", etag, *PAGE_HEADERS)
         else:
             await respond(send, 200, asset.body, (b"content-type", asset.media_type.encode()), etag, *PAGE_HEADERS)
@@ -124,22 +119,22 @@ class ConsoleRoutes:
             await self._services.handle(Call(f"{CONSOLE}events", {}, context.caller, trace_id=context.trace_id))
             subscribing = self._console.open_feed_subscription(context.caller)
             with subscribing as subscription, self._monitor.watch(receive):
-                await send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
-                await _stream_events(subscription, context.caller, identify, send)
+                await send({"type": "http.response.start", "status": 200, "headers": list(EVENT_HEADERS)})
+                last_sent = 0.0
+                while (events := await subscription.next()) is not None:
+                    if not await _is_still_valid(context.caller, identify):
+                        break
+                    body = b"".join(
+                        b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data)) for name, data in events
+                    )
+                    if not body and time.monotonic() - last_sent >= PING_SECONDS:
+                        body = b": ping\n\n"
+                    if body:
+                        await send({"type": "http.response.body", "body": body, "more_body": True})
+                        last_sent = time.monotonic()
+                await send({"type": "http.response.body", "body": b""})
         except Refused as error:
             await respond_error(send, error, context.trace_id)
-
-
-async def _stream_events(subscription: ConsoleSubscription, caller: Caller, identify: Identify, send: Send) -> None:
-    last_sent = 0.0
-    while (events := await subscription.next()) is not None and await _is_still_valid(caller, identify):
-        body = b"".join(format_event(name, data) for name, data in events)
-        if not body and time.monotonic() - last_sent >= PING_SECONDS:
-            body = b": ping\n\n"
-        if body:
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-            last_sent = time.monotonic()
-    await send({"type": "http.response.body", "body": b""})
 
 
 async def _is_still_valid(caller: Caller, identify: Identify) -> bool:
@@ -150,11 +145,6 @@ async def _is_still_valid(caller: Caller, identify: Identify) -> bool:
         return False
     except DependencyError:
         return True  # an unreachable issuer says nothing about this token
-
-
-def format_event(name: str, data: Mapping[str, Any]) -> bytes:
-    """Format a server-sent event."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data))
 
 
 def prefers_html(accept: str) -> bool:
@@ -171,8 +161,3 @@ def _weight(text: str | None) -> float:
         return 1.0 if text is None else float(text)
     except ValueError:
         return 0.0
-
-
-def _has_matching_etag(header: str, etag: str) -> bool:
-    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
-    return etag in tags or "*" in tags

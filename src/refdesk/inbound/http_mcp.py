@@ -220,9 +220,7 @@ def _build_headers(session: HttpSession) -> tuple[tuple[bytes, bytes], ...]:
 def _accepts(headers: Headers, media_type: bytes) -> bool:
     """Return whether a client accepts a media type, by name or by a wildcard."""
     accept = headers.get(b"accept", b"")
-    return media_type in accept or (b"*" in accept and _accepts_by_wildcard(accept.lower(), media_type))
-
-
-def _accepts_by_wildcard(accept: bytes, media_type: bytes) -> bool:
-    group = media_type.partition(b"/")[0] + b"/*"
-    return any(item.partition(b";")[0].strip() in (b"*/*", group) for item in accept.split(b","))
+    if media_type in accept:
+        return True
+    wildcards = b"*/*", media_type.partition(b"/")[0] + b"/*"
+    return any(item.partition(b";")[0].strip() in wildcards for item in accept.lower().split(b","))

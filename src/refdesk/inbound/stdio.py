@@ -54,7 +54,6 @@ class LineWriter(Outbox):
         self._file = file
 
     def send(self, message: Mapping[str, Any]) -> bool:
-        """Queue a message. Return False if the output is closed."""
         return self.put(orjson.dumps(message) + b"\n")
 
     def close(self) -> None:
@@ -64,18 +63,19 @@ class LineWriter(Outbox):
 
     async def run(self) -> None:
         """Write lines until closed. Raises BrokenPipeError if nobody can read them."""
+
+        def write(lines: bytes) -> None:
+            self._file.write(lines)
+            self._file.flush()
+
         while True:
             lines = self._take_all()
             if lines:
-                await run_sync(self._write, lines, abandon_on_cancel=True)
+                await run_sync(write, lines, abandon_on_cancel=True)
             elif self._is_closed:
                 return
             else:
                 await self._has_data.wait()
-
-    def _write(self, lines: bytes) -> None:
-        self._file.write(lines)
-        self._file.flush()
 
 
 class StdioSession(Session):
@@ -84,10 +84,6 @@ class StdioSession(Session):
     def __init__(self, writer: LineWriter) -> None:
         super().__init__(LOCAL)
         self._writer = writer
-
-    @property
-    def key(self) -> object:
-        return self
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._writer.send(message)

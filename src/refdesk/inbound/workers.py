@@ -26,7 +26,8 @@ def run_workers(count: int, work: Callable[[], int]) -> int:
     workers = Workers(work)
     for which in STOP_SIGNALS:
         signal.signal(which, workers.stop)
-    workers.start_all(count)
+    for _ in range(count):
+        workers.start()
     return workers.wait()
 
 
@@ -40,14 +41,10 @@ class Workers:
         # Only the parent holds the write end: when it dies, for whatever reason, the children read end of file.
         self._parent_pipe, self._parent_pipe_writer = os.pipe()
 
-    def start_all(self, count: int) -> None:
-        """Fork `count` children, unless stopped meanwhile."""
-        for _ in range(count):
-            if not self._stopping:
-                self.start()
-
     def start(self) -> None:
-        """Fork one child."""
+        """Fork one child, unless stopped meanwhile."""
+        if self._stopping:
+            return
         sys.stdout.flush()
         sys.stderr.flush()
         # Blocked until parent and child have set up their handlers. A signal in between would be lost.
@@ -100,6 +97,5 @@ class Workers:
                 worst = max(worst, 0 if code == -signal.SIGTERM else abs(code))
                 continue
             time.sleep(RESTART_SECONDS)
-            if not self._stopping:
-                self.start()
+            self.start()
         return worst

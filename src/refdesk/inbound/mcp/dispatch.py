@@ -79,6 +79,9 @@ STREAMING_METHODS = frozenset(
 )
 """Methods that may take long enough to send messages before their result."""
 
+_SESSION_METHODS = METHODS | {"logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+"""Methods that need `initialize` first."""
+
 _OTHER_INTERFACES = (CONSOLE, "internal/")
 """Prefixes of methods that have endpoints of their own."""
 
@@ -121,8 +124,8 @@ class McpDispatcher:
         context = enter_caller_trace(context, request.params)
         try:
             own = self._own_methods.get(request.method)
-            if session is not None and session.revision is None:
-                _require_handshake(request.method)
+            if session is not None and session.revision is None and request.method in _SESSION_METHODS:
+                raise InvalidCall("The session isn't open yet; send initialize first")
             if own is not None:
                 return encode_result(request.id, await own(request.params, context, session))
             client: Client
@@ -135,7 +138,10 @@ class McpDispatcher:
             try:
                 result = await self._call(request.method, request.params, context, client)
             except InputRequired as required:
-                raise _build_input_error(required) from None
+                # A client of these revisions can't continue the call.
+                methods = ", ".join(sorted({str(asked.get("method")) for asked in required.requests.values()}))
+                needed = methods or "to be called again"
+                raise ClientCannot(f"This needs {needed} from the client, which cannot be asked that way.") from None
             return encode_result(request.id, result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             log_unexpected(error, context.trace_id)
@@ -174,11 +180,11 @@ class McpDispatcher:
         elif message.method == "notifications/cancelled":
             session.cancel(message.params.get("requestId"))
         elif message.method == "notifications/initialized":
-            self._notifications.add_session(session)
+            self._notifications.sessions.add(session)
 
     def close_session(self, session: Session) -> None:
         """Cancel the subscriptions of a session that has ended."""
-        self._notifications.remove_session(session)
+        self._notifications.sessions.discard(session)
         for uri, caller in session.subscriptions.items():
             if caller is not None:
                 self._services.gateway.unsubscribe(uri, caller)
@@ -201,7 +207,12 @@ class McpDispatcher:
             try:
                 return await self._call(request.method, params, context, client)
             except InputRequired as required:
-                return _build_input_required(required)
+                result: Result = {"resultType": "input_required"}
+                if required.requests:
+                    result["inputRequests"] = dict(required.requests)
+                if required.state is not None:
+                    result["requestState"] = required.state
+                return result
 
         if request.params.get("requestState") is not None:
             return await (await self._load_sdk_rules()).run_with_state(request, context.caller, run)
@@ -278,7 +289,7 @@ class McpDispatcher:
         if len(uri) > MAX_URI_LENGTH or len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
             rule = f"must have at most {MAX_URI_LENGTH} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
             raise InvalidArguments([Problem("uri", rule)])
-        self._notifications.add_session(session)
+        self._notifications.sessions.add(session)
         session.subscriptions[uri] = None
         try:
             await self._services.gateway.subscribe(uri, context.caller)
@@ -315,7 +326,7 @@ class McpDispatcher:
         try:
             await listener.ended.wait()
         finally:
-            self._notifications.remove_listener(listener)
+            self._notifications.listeners.discard(listener)
             for task in tasks:
                 task.cancel()
         return {"_meta": {SUBSCRIPTION_ID_META: request.id}}
@@ -350,27 +361,3 @@ def log_client_info(method: str, params: Mapping[str, Any], context: RequestCont
 
 def _get_member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
-
-
-def _require_handshake(method: str) -> None:
-    """Raise InvalidCall for a method that needs `initialize` first."""
-    if method in METHODS or method in ("logging/setLevel", "resources/subscribe", "resources/unsubscribe"):
-        raise InvalidCall("The session isn't open yet; send initialize first")
-
-
-def _build_input_required(required: InputRequired) -> Result:
-    """Build an `input_required` result."""
-    result: Result = {"resultType": "input_required"}
-    if required.requests:
-        result["inputRequests"] = dict(required.requests)
-    if required.state is not None:
-        result["requestState"] = required.state
-    return result
-
-
-def _build_input_error(required: InputRequired) -> ClientCannot:
-    """Build the error for a client that can't continue an `input_required` result."""
-    methods = ", ".join(sorted({str(request.get("method")) for request in required.requests.values()}))
-    return ClientCannot(
-        f"This needs {methods or 'to be called again'} from the client, which cannot be asked that way."
-    )

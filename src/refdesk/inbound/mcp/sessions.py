@@ -20,7 +20,7 @@ from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS, SUBSCRIPTION_ID_M
 from refdesk.inbound.mcp.streams import (
     EventStore,
     EventStream,
-    MessageStream,
+    Outbox,
     SessionEvents,
     encode_event,
     encode_start,
@@ -53,12 +53,9 @@ class Session(ABC):
         self.in_flight: dict[MessageId, Cancellable] = {}
         """Requests of the client without a response yet."""
         self.is_closed = False
-        self._requests: dict[str, asyncio.Future[RpcResponse]] = {}
-
-    @property
-    @abstractmethod
-    def key(self) -> object:
+        self.key: object = object()
         """Equal for all calls of the session."""
+        self._requests: dict[str, asyncio.Future[RpcResponse]] = {}
 
     @abstractmethod
     def send(self, message: Mapping[str, Any]) -> None:
@@ -121,10 +118,6 @@ class HttpSession(Session):
         self.last_used = 0.0
         self._store = store
         self._events = SessionEvents()
-
-    @property
-    def key(self) -> str:
-        return self.id
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Store a notification, and send it if the client listens. A client that doesn't read misses it."""
@@ -246,7 +239,7 @@ class ChangeListener:
     kinds: frozenset[str]
     """The lists whose changes it wants: `tools`, `resources` or `prompts`."""
     uris: frozenset[str]
-    stream: MessageStream
+    stream: Outbox
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, method: str, params: Mapping[str, Any]) -> None:
@@ -266,8 +259,8 @@ class NotificationHub:
     """
 
     def __init__(self) -> None:
-        self._sessions: set[Session] = set()
-        self._listeners: set[ChangeListener] = set()
+        self.sessions: set[Session] = set()
+        self.listeners: set[ChangeListener] = set()
         self._pending: dict[Event, None] = {}
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
@@ -280,30 +273,18 @@ class NotificationHub:
             self._loop.call_soon(self._deliver)
         self._pending.setdefault(event)
 
-    def add_session(self, session: Session) -> None:
-        """Notify a session until it's removed."""
-        self._sessions.add(session)
-
-    def remove_session(self, session: Session) -> None:
-        """Stop notifying a session."""
-        self._sessions.discard(session)
-
     def add_listener(self, listener: ChangeListener) -> None:
-        """Notify a listener until it's removed."""
-        if len(self._listeners) >= MAX_LISTENERS:
+        """Notify a listener. Raises InternalError if there are too many."""
+        if len(self.listeners) >= MAX_LISTENERS:
             raise InternalError("Subscription limit reached")
-        self._listeners.add(listener)
+        self.listeners.add(listener)
         if self._is_closed:
             listener.ended.set()
-
-    def remove_listener(self, listener: ChangeListener) -> None:
-        """Stop notifying a listener."""
-        self._listeners.discard(listener)
 
     def close(self) -> None:
         """End all listeners. Later events have no recipients."""
         self._is_closed = True
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.ended.set()
 
     def _deliver(self) -> None:
@@ -311,12 +292,12 @@ class NotificationHub:
         for event in events:
             if isinstance(event, ListChanged):
                 method, params = f"notifications/{event.kind}/list_changed", None
-                sessions = self._sessions
-                listeners = [listener for listener in self._listeners if event.kind in listener.kinds]
+                sessions = self.sessions
+                listeners = [listener for listener in self.listeners if event.kind in listener.kinds]
             else:
                 method, params = "notifications/resources/updated", {"uri": event.uri}
-                sessions = {session for session in self._sessions if event.uri in session.subscriptions}
-                listeners = [listener for listener in self._listeners if event.uri in listener.uris]
+                sessions = {session for session in self.sessions if event.uri in session.subscriptions}
+                listeners = [listener for listener in self.listeners if event.uri in listener.uris]
             message = {"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {})
             for session in sessions:
                 if event.is_for(session.caller):

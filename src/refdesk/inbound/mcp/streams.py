@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
@@ -38,33 +40,16 @@ _PING = b": ping\r\n\r\n"
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 
 
-class MessageStream(Protocol):
-    """Where the messages of a call go."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the queue is below its limit."""
-        ...
-
-    async def wait_for_room(self) -> None:
-        """Wait until the client has read enough, or the stream is closed."""
-        ...
-
-    def send(self, message: Mapping[str, Any]) -> bool:
-        """Queue a message. Return False if the stream is closed."""
-        ...
-
-
 class Channel(Protocol):
     """The way from a call to its client while the call is open."""
 
-    def open(self) -> MessageStream | None:
+    def open(self) -> Outbox | None:
         """Return the stream for messages, opening it if needed. None if the call is over."""
         ...
 
 
-class Outbox:
-    """Queue of bytes that a task writes. Senders don't wait."""
+class Outbox(ABC):
+    """Queue of messages, as bytes that a task writes. Senders don't wait."""
 
     def __init__(self) -> None:
         self._outbox: list[bytes] = []
@@ -83,6 +68,10 @@ class Outbox:
         while not self.has_room and not self._is_closed:
             self._has_drained.clear()
             await self._has_drained.wait()
+
+    @abstractmethod
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Queue a message. Return False if the stream is closed."""
 
     def put(self, data: bytes) -> bool:
         """Queue bytes. Return False if the stream is closed."""
@@ -118,7 +107,6 @@ class EventStream(Outbox):
         self._writer = asyncio.ensure_future(self._write_all(headers))
 
     def send(self, message: Mapping[str, Any]) -> bool:
-        """Queue a message. Return False if the stream is closed."""
         return self.put(encode_event(orjson.dumps(message)))
 
     def finish(self, last: bytes | None = None) -> None:
@@ -146,26 +134,22 @@ class EventStream(Outbox):
         self._writer.cancel()
 
     async def _write_all(self, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        """Write queued events as they come, and a comment after a long silence."""
         await self._send({"type": "http.response.start", "status": 200, "headers": list(headers)})
         is_last = False
         while not is_last:
-            body = await self._next_chunk()
+            if not self._has_data.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._ping_seconds):
+                        await self._has_data.wait()
+            body = _PING
+            if self._has_data.is_set():
+                if self._last is not None:
+                    self._outbox.append(self._last)
+                    self._is_closed = True
+                body = self._take_all()
             is_last = self._is_closed
             await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
-
-    async def _next_chunk(self) -> bytes:
-        """Wait for queued events and return them, or a comment after a long silence."""
-        if not self._has_data.is_set():
-            try:
-                async with asyncio.timeout(self._ping_seconds):
-                    await self._has_data.wait()
-            except TimeoutError:
-                if not self._has_data.is_set():
-                    return _PING
-        if self._last is not None:
-            self._outbox.append(self._last)
-            self._is_closed = True
-        return self._take_all()
 
 
 class ResponseChannel:
