@@ -7,7 +7,7 @@ import gzip
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,8 @@ from refdesk.policy.jwks import (
     MIN_FETCH_INTERVAL_SECONDS,
     REFRESH_SECONDS,
     STALE_SECONDS,
+    JwksCache,
     list_metadata_urls,
-    open_jwks,
 )
 from refdesk.policy.jwt import (
     ALGORITHMS,
@@ -101,7 +101,7 @@ async def door_to(
 ) -> AsyncIterator[Door]:
     config = OAuthConfig(**{"issuer": server.url} | settings)
     passing = Time()
-    async with open_jwks(config, ALGORITHMS, fetch_seconds=fetch_seconds, now=passing.now) as keys:
+    async with aclosing(JwksCache(config, ALGORITHMS, fetch_seconds=fetch_seconds, now=passing.now)) as keys:
         tokens = TokenVerifier(config, AUDIENCE, keys, max_cached=max_cached, now=passing.now, clock=passing.clock)
         yield Door(tokens, passing)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,7 +47,10 @@ class _Unusable(Exception):
 
 
 class JwksCache:
-    """Cached signing keys of one issuer, created by `open_jwks`."""
+    """Cached signing keys of one issuer.
+
+    Keys are fetched with the first token, so the server starts even if the issuer is down.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,10 @@ class JwksCache:
             self._start_fetch()
         # A cached key doesn't wait for an issuer that is known to be down.
         if id not in self._keys or (age > STALE_SECONDS and self._failure is None):
-            await self._wait_for_fetch()
+            self._start_fetch()
+            if self._fetching is not None:
+                # Shielded, so that cancelling one waiter doesn't cancel it for the others.
+                await asyncio.shield(self._fetching)
         found = self._keys.get(id)
         if found is None and self._failure is not None:
             wait = max(0.0, self._tried_at + MIN_FETCH_INTERVAL_SECONDS - self._now())
@@ -93,21 +99,15 @@ class JwksCache:
             return {"state": "down", "detail": self._failure}
         return {"state": "ok" if self._keys else "not asked yet"}
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Cancel a fetch in progress."""
         if self._fetching is not None:
             self._fetching.cancel()
             with suppress(asyncio.CancelledError):
                 await self._fetching
 
-    async def _wait_for_fetch(self) -> None:
-        """Wait for the fetch in progress, or for a new one if the last is long enough ago."""
-        self._start_fetch()
-        if self._fetching is not None:
-            # Shielded, so that cancelling one waiter doesn't cancel it for the others.
-            await asyncio.shield(self._fetching)
-
     def _start_fetch(self) -> None:
+        """Start a fetch, unless one is in progress or the last is too recent."""
         if self._fetching is None and self._now() - self._tried_at >= MIN_FETCH_INTERVAL_SECONDS:
             self._tried_at = self._now()
             self._fetching = asyncio.create_task(self._fetch())
@@ -115,10 +115,17 @@ class JwksCache:
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(self._fetch_seconds):
-                self._store_keys(await self._get(await self._get_keys_url()))
+                if self._found_url is None:
+                    self._found_url = self._configured_url or await self._discover()
+                self._store_keys(await self._get(self._found_url))
         # `ValueError`: the metadata has a jwks_uri that can't be parsed.
         except (aiohttp.ClientError, OSError, ValueError, _Unusable) as error:
-            self._record_failure(error)
+            # The keys may have moved, so the metadata is read again next time.
+            self._found_url = None
+            failure = f"the issuer's {error}" if isinstance(error, _Unusable) else "the issuer does not answer"
+            if self._failure != failure:
+                logger.warning("%s (%s)", failure, type(error).__name__)
+            self._failure = failure
         finally:
             self._fetching = None
 
@@ -133,21 +140,6 @@ class JwksCache:
             logger.warning("the token issuer is available again")
         self._failure, self._fetched_at = None, self._now()
 
-    def _record_failure(self, error: Exception) -> None:
-        # The keys may have moved, so the metadata is read again next time.
-        self._found_url = None
-        failure = f"the issuer's {error}" if isinstance(error, _Unusable) else "the issuer does not answer"
-        if self._failure != failure:
-            logger.warning("%s (%s)", failure, type(error).__name__)
-        self._failure = failure
-
-    async def _get_keys_url(self) -> str:
-        if self._configured_url is not None:
-            return self._configured_url
-        if self._found_url is None:
-            self._found_url = await self._discover()
-        return self._found_url
-
     async def _discover(self) -> str:
         """Return the JWKS URL from the issuer's metadata."""
         for url in list_metadata_urls(self._issuer):
@@ -155,17 +147,14 @@ class JwksCache:
                 metadata = await self._get(url)
             except _Unusable:
                 continue
-            return self._read_jwks_uri(metadata)
+            if not is_same_issuer(metadata.get("issuer"), self._issuer):
+                raise _Unusable("metadata belongs to another issuer")
+            found = metadata.get("jwks_uri")
+            schemes = ("https",) if self._issuer.startswith("https:") else ("https", "http")
+            if not isinstance(found, str) or URL(found).scheme not in schemes:
+                raise _Unusable("metadata has no usable jwks_uri")
+            return found
         raise _Unusable("metadata was not found")
-
-    def _read_jwks_uri(self, metadata: Mapping[str, Any]) -> str:
-        if not is_same_issuer(metadata.get("issuer"), self._issuer):
-            raise _Unusable("metadata belongs to another issuer")
-        url = metadata.get("jwks_uri")
-        schemes = ("https",) if self._issuer.startswith("https:") else ("https", "http")
-        if not isinstance(url, str) or URL(url).scheme not in schemes:
-            raise _Unusable("metadata has no usable jwks_uri")
-        return url
 
     async def _get(self, url: str) -> Mapping[str, Any]:
         """Fetch a JSON object of limited size, without following redirects."""
@@ -190,25 +179,6 @@ class JwksCache:
         if not isinstance(answer, dict):
             raise _Unusable("answer is not a JSON object")
         return answer
-
-
-@asynccontextmanager
-async def open_jwks(
-    settings: OAuthConfig,
-    algorithms: Mapping[str, str],
-    *,
-    fetch_seconds: float = FETCH_SECONDS,
-    now: Callable[[], float] = time.monotonic,
-) -> AsyncIterator[JwksCache]:
-    """Open the JWKS cache of the configured issuer.
-
-    Keys are fetched with the first token, so the server starts even if the issuer is down.
-    """
-    issuer = JwksCache(settings, algorithms, fetch_seconds=fetch_seconds, now=now)
-    try:
-        yield issuer
-    finally:
-        await issuer.close()
 
 
 def list_metadata_urls(issuer: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NamedTuple
 
 import jwt
@@ -17,8 +17,9 @@ from jwt.types import Options
 from refdesk.calls import DEFAULT_TENANT, Caller, TenantId, UserId
 from refdesk.config import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken
-from refdesk.policy.jwks import JwksCache, open_jwks
+from refdesk.policy.jwks import JwksCache
 from refdesk.policy.permissions import TokenCaller
+from refdesk.support.lru import BoundedDict
 
 ALGORITHMS: Mapping[str, str] = {"RSA": "RS256", "EC P-256": "ES256", "OKP Ed25519": "EdDSA"}
 """Algorithm of each key type and curve.
@@ -89,10 +90,9 @@ class TokenVerifier:
         self._issuer_names = (name, f"{name}/")
         self.issuer = issuer
         self._audience = audience
-        self._max_cached = max_cached
         self._now = now
         self._clock = clock
-        self._cached: dict[bytes, _CachedToken] = {}
+        self._cached: BoundedDict[bytes, _CachedToken] = BoundedDict(max_cached)
 
     def has_token_form(self, credential: str) -> bool:
         """Return whether a credential has the form of an access token, which API keys don't have."""
@@ -107,20 +107,18 @@ class TokenVerifier:
 
     async def verify(self, token: str, digest: bytes) -> Caller:
         """Return the caller of a token. Raises if it's invalid, lacks a scope, or can't be verified now."""
-        key = await self.issuer.get_key(_read_key_id(token))
+        try:
+            key_id: str | None = jwt.get_unverified_header(token).get("kid")
+        except (jwt.PyJWTError, RecursionError):
+            raise InvalidToken("The access token is not valid") from None
+        key = await self.issuer.get_key(key_id)
         if key is None:
             raise InvalidToken("The access token is signed with an unknown key")
         claims = self._decode(token, key)
         expires = self._check_times(claims)
         caller = self._build_caller(claims)
-        self._cache(digest, _CachedToken(caller, self.issuer.generation, expires, self._now() + CACHE_SECONDS))
+        self._cached[digest] = _CachedToken(caller, self.issuer.generation, expires, self._now() + CACHE_SECONDS)
         return caller
-
-    def _cache(self, digest: bytes, found: _CachedToken) -> None:
-        self._cached.pop(digest, None)
-        while len(self._cached) >= self._max_cached:
-            del self._cached[next(iter(self._cached))]
-        self._cached[digest] = found
 
     def _decode(self, token: str, key: jwt.PyJWK) -> Mapping[str, Any]:
         try:
@@ -172,17 +170,8 @@ class TokenVerifier:
 @asynccontextmanager
 async def open_token_verifier(settings: OAuthConfig, audience: str) -> AsyncIterator[TokenVerifier]:
     """Open a verifier for the tokens of the configured issuer."""
-    async with open_jwks(settings, ALGORITHMS) as issuer:
+    async with aclosing(JwksCache(settings, ALGORITHMS)) as issuer:
         yield TokenVerifier(settings, audience, issuer)
-
-
-def _read_key_id(token: str) -> str | None:
-    """Return the key id in a token's header, unverified."""
-    try:
-        id: str | None = jwt.get_unverified_header(token).get("kid")
-    except (jwt.PyJWTError, RecursionError):
-        raise InvalidToken("The access token is not valid") from None
-    return id
 
 
 def _read_time(claims: Mapping[str, Any], name: str) -> float:

@@ -113,38 +113,30 @@ def can_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) 
         return False
     if caller.servers is None:
         return True
-    return any(_matches_item(pattern, server, name) for pattern in caller.servers)
-
-
-def _matches_item(pattern: str, server: str, name: str) -> bool:
-    """Return whether a key's pattern matches an item of a server.
-
-    A pattern with `__` never means a server alone: `docs__*` matches everything of `docs`, and nothing of a server
-    named `docs__internal`.
-    """
-    position = pattern.find("__")
-    if position == -1:
-        return fnmatchcase(server, pattern)
-    while position != -1:
-        if fnmatchcase(server, pattern[:position]) and fnmatchcase(name, pattern[position + 2 :]):
-            return True
-        position = pattern.find("__", position + 1)
-    return False
+    return any(
+        fnmatchcase(server, of_server) and fnmatchcase(name, of_item)
+        for pattern in caller.servers
+        for of_server, of_item in _split_pattern(pattern)
+    )
 
 
 def can_reach_any(caller: Caller, server: str, tenants: Collection[str]) -> bool:
     """Return whether a caller may access anything of a downstream server."""
     if tenants and caller.tenant not in tenants:
         return False
-    return caller.servers is None or any(_matches_server(pattern, server) for pattern in caller.servers)
+    if caller.servers is None:
+        return True
+    return any(fnmatchcase(server, of_server) for pattern in caller.servers for of_server, _ in _split_pattern(pattern))
 
 
-def _matches_server(pattern: str, server: str) -> bool:
-    """Return whether a key's pattern matches a server, or some of its items."""
-    if "__" not in pattern:
-        return fnmatchcase(server, pattern)
-    positions = (position for position in range(len(pattern)) if pattern.startswith("__", position))
-    return any(fnmatchcase(server, pattern[:position]) for position in positions)
+def _split_pattern(pattern: str) -> list[tuple[str, str]]:
+    """Return the patterns of a server and its items that a key's pattern may mean.
+
+    A pattern with `__` never means a server alone: `docs__*` matches everything of `docs`, and nothing of a server
+    named `docs__internal`.
+    """
+    positions = [position for position in range(len(pattern)) if pattern.startswith("__", position)]
+    return [(pattern[:position], pattern[position + 2 :]) for position in positions] or [(pattern, "*")]
 
 
 class Permissions:
