@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+from operator import eq, ge, gt, le, lt, ne
 from typing import Final
 
 BUILT_IN: Final[Mapping[int, str]] = {
@@ -59,14 +60,7 @@ _TOKEN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CONDITION = re.compile(r"(<=|>=|<>|<|>|=)\s*(-?[\d.]+)")
-_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    "<": lambda value, bound: value < bound,
-    "<=": lambda value, bound: value <= bound,
-    ">": lambda value, bound: value > bound,
-    ">=": lambda value, bound: value >= bound,
-    "=": lambda value, bound: value == bound,
-    "<>": lambda value, bound: value != bound,
-}
+_COMPARISONS = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "<>": ne}
 _MONTHS = "January February March April May June July August September October November December".split()
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 
@@ -136,14 +130,9 @@ def _split_sections(code: str) -> list[str]:
 
 
 def _tokenize(section: str) -> list[_Token]:
-    found: list[_Token] = []
-    for match in _TOKEN.finditer(section):
-        kind = match.lastgroup or "other"
-        text = match[kind]
-        found.append(
-            _Token("text", text.strip('"')) if kind in ("quoted", "escaped", "currency") else _Token(kind, text)
-        )
-    return found
+    found = ((match.lastgroup or "other", match) for match in _TOKEN.finditer(section))
+    literals = ("quoted", "escaped", "currency")
+    return [_Token("text", m[kind].strip('"')) if kind in literals else _Token(kind, m[kind]) for kind, m in found]
 
 
 def _choose_section(sections: list[_Section], value: float) -> tuple[_Section, float]:
@@ -163,15 +152,12 @@ def _choose_section(sections: list[_Section], value: float) -> tuple[_Section, f
 def _format_number(section: _Section, value: float) -> str:
     kinds = {token.kind for token in section.tokens}
     if "general" in kinds or not kinds & {"digits", "exponent"}:
-        return _insert_number(section, format_general(value) if "general" in kinds or _is_text(section) else "")
+        is_shown = "general" in kinds or not kinds or any(token.text == "@" for token in section.tokens)
+        return _insert_number(section, format_general(value) if is_shown else "")
     value *= 100 ** sum(token.text.count("%") for token in section.tokens if token.kind == "other")
     pattern = next((token.text for token in section.tokens if token.kind == "digits"), "0")
     exponent = next((token.text for token in section.tokens if token.kind == "exponent"), "")
     return _insert_number(section, _format_digits(pattern, exponent, value))
-
-
-def _is_text(section: _Section) -> bool:
-    return any(token.text == "@" for token in section.tokens) or not section.tokens
 
 
 def _insert_number(section: _Section, number: str) -> str:
@@ -192,27 +178,18 @@ def _format_digits(pattern: str, exponent: str, value: float) -> str:
     scaled = value / 1000 ** (len(pattern) - len(pattern.rstrip(",")))
     places = len(decimals.rstrip(","))
     if exponent:
-        return _format_scientific(f"{scaled:.{places}e}", exponent)
+        mantissa, _, power = f"{scaled:.{places}e}".partition("e")
+        sign = power[0] if power[0] == "-" or "+" in exponent else ""
+        return f"{mantissa}E{sign}{power[1:].lstrip('0').zfill(len(exponent) - 2)}"
     grouped = "," in whole.rstrip(",")
     text = f"{abs(scaled):{',' if grouped else ''}.{places}f}"
     sign = "-" if scaled < 0 and float(text.replace(",", "")) else ""
-    return sign + _trim_digits(text, whole, decimals)
-
-
-def _format_scientific(text: str, exponent: str) -> str:
-    mantissa, _, power = text.partition("e")
-    sign = power[0] if power[0] == "-" or "+" in exponent else ""
-    return f"{mantissa}E{sign}{power[1:].lstrip('0').zfill(len(exponent) - 2)}"
-
-
-def _trim_digits(text: str, whole: str, decimals: str) -> str:
-    """Drop zeros where the pattern has `#`, and pad to its number of `0`."""
+    # Drop zeros where the pattern has `#`, and pad to its number of `0`.
     integer, _, fraction = text.partition(".")
     needed = len(decimals.rstrip("#,"))
-    while len(fraction) > needed and fraction.endswith("0"):
-        fraction = fraction[:-1]
+    fraction = fraction[:needed] + fraction[needed:].rstrip("0")
     integer = "" if integer == "0" and "0" not in whole else integer.zfill(whole.count("0"))
-    return f"{integer}.{fraction}" if fraction or (integer == "" and decimals) else integer or "0"
+    return sign + (f"{integer}.{fraction}" if fraction or (integer == "" and decimals) else integer or "0")
 
 
 def _format_fraction(pattern: str, value: float) -> str:
@@ -236,12 +213,15 @@ def _format_date(section: _Section, value: float, from_1904: bool) -> str:
     previous = ""
     for index, token in enumerate(section.tokens):
         if token.kind == "date":
-            minutes = token.text[0] in "mM" and (previous == "h" or _find_next_unit(section.tokens, index) == "s")
+            following = (other for other in section.tokens[index + 1 :] if other.kind in ("date", "elapsed"))
+            next_unit = next((other.text.strip("[")[0].lower() for other in following), "")
+            minutes = token.text[0] in "mM" and (previous == "h" or next_unit == "s")
             parts.append(_format_date_part("n" * len(token.text) if minutes else token.text.lower(), moment, halves))
             previous = token.text[0].lower()
         elif token.kind == "elapsed":
-            parts.append(_format_elapsed(token.text, value))
             previous = token.text[1].lower()
+            per_unit = {"h": 3600, "m": 60, "s": 1}[previous]
+            parts.append(f"{round(value * 86_400) // per_unit:0{len(token.text) - 2}d}")
         elif token.kind == "half":
             parts.append("AM" if moment.hour < 12 else "PM")
         elif token.kind == "subsecond":
@@ -260,12 +240,6 @@ def to_datetime(value: float, *, from_1904: bool = False) -> datetime | None:
     return epoch + timedelta(milliseconds=round(value * 86_400_000))
 
 
-def _find_next_unit(tokens: tuple[_Token, ...], index: int) -> str:
-    return next(
-        (token.text.strip("[")[0].lower() for token in tokens[index + 1 :] if token.kind in ("date", "elapsed")), ""
-    )
-
-
 def _format_date_part(code: str, moment: datetime, halves: bool) -> str:
     hour = (moment.hour % 12 or 12) if halves else moment.hour
     match code[0], len(code):
@@ -280,9 +254,3 @@ def _format_date_part(code: str, moment: datetime, halves: bool) -> str:
         case unit, length:
             units = {"m": moment.month, "d": moment.day, "h": hour, "n": moment.minute, "s": moment.second}
             return f"{units[unit]:0{length}d}"
-
-
-def _format_elapsed(code: str, value: float) -> str:
-    seconds = round(value * 86_400)
-    per_unit = {"h": 3600, "m": 60, "s": 1}[code[1].lower()]
-    return f"{seconds // per_unit:0{len(code) - 2}d}"

@@ -43,6 +43,7 @@ MAX_REPEATS: Final = 1_000
 _MAX_DEPTH = 8
 """Depth of nested lists; deeper ones get this depth."""
 _INVISIBLE = frozenset(("{office}annotation", "{text}note", "{text}tracked-changes"))
+_WHITESPACE = {"{text}tab": "\t", "{text}line-break": "\n"}
 _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
 """Placeholders that repeat on every slide."""
 
@@ -55,7 +56,13 @@ class _File:
         if content is None or body is None or not len(body):
             raise CannotConvert("The file is broken: it has no content; save it again")
         self.body = body[0]
-        self._numbered = set(_iter_numbered_levels(content))
+        self._numbered = {
+            (style.get("{style}name", ""), level.get("{text}level", ""))
+            for style in content.iter("{text}list-style")
+            for level in style.findall("{text}list-level-style-number")
+            if level.get("{style}num-format")
+        }
+        """Style and depth, from 1, of list levels with numbers instead of bullets."""
         self._styles = {node.get("{style}name", ""): node for node in content.iter("{style}style")}
 
     def is_hidden(self, node: Element) -> bool:
@@ -68,20 +75,6 @@ class _File:
         """Whether a list style has numbers at a depth."""
         return (style, str(depth + 1)) in self._numbered
 
-    def read_style(self, name: str, link: str) -> RunStyle:
-        """Return the run style of a text style."""
-        style = self._styles.get(name)
-        properties_node = style.find("{style}text-properties") if style is not None else None
-        if properties_node is None:
-            return RunStyle(link=link)
-        font = properties_node.get("{style}font-name") or properties_node.get("{fo}font-family") or ""
-        return RunStyle(
-            strong=properties_node.get("{fo}font-weight") == "bold",
-            emphasis=properties_node.get("{fo}font-style") == "italic",
-            code=is_fixed_pitch(font.strip("'")),
-            link=link,
-        )
-
     def read_runs(self, paragraph: Element) -> Runs:
         """Read the text of a paragraph, with elements and tails on a stack."""
         runs = Runs()
@@ -92,7 +85,8 @@ class _File:
                 runs.add(node, run_style)
             elif node.tag not in _INVISIBLE:
                 inner = self._inherit_style(node, run_style)
-                runs.add(_expand_whitespace(node) + (node.text or ""), inner)
+                spaces = min(_read_count(node, "{text}c"), MAX_REPEATS) if node.tag == "{text}s" else 0
+                runs.add(" " * spaces + _WHITESPACE.get(node.tag, "") + (node.text or ""), inner)
                 for child in reversed(node):
                     pending += ((child.tail or "", inner), (child, inner))
         return runs
@@ -101,32 +95,20 @@ class _File:
         if node.tag == "{text}a":
             target = node.get("{xlink}href", "")
             return RunStyle(run_style.strong, run_style.emphasis, run_style.code, target if "://" in target else "")
-        if node.tag == "{text}span":
-            return self.read_style(node.get("{text}style-name", ""), run_style.link)
-        return run_style
+        if node.tag != "{text}span":
+            return run_style
+        style = self._styles.get(node.get("{text}style-name", ""))
+        properties = style.find("{style}text-properties") if style is not None else None
+        if properties is None:
+            return RunStyle(link=run_style.link)
+        strong, emphasis = properties.get("{fo}font-weight") == "bold", properties.get("{fo}font-style") == "italic"
+        font = properties.get("{style}font-name") or properties.get("{fo}font-family") or ""
+        return RunStyle(strong, emphasis, is_fixed_pitch(font.strip("'")), run_style.link)
 
     def join_text(self, node: Element) -> str:
         """Join all paragraphs below a node, one per line."""
         paragraphs = (child for child in node.iter() if child.tag in ("{text}p", "{text}h"))
         return "\n".join(filter(None, (self.read_runs(paragraph).text() for paragraph in paragraphs)))
-
-
-def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
-    for style in content.iter("{text}list-style"):
-        for level in style.findall("{text}list-level-style-number"):
-            if level.get("{style}num-format"):
-                yield style.get("{style}name", ""), level.get("{text}level", "")
-
-
-def _expand_whitespace(node: Element) -> str:
-    match node.tag.removeprefix("{text}"):
-        case "s":
-            return " " * min(_read_count(node, "{text}c"), MAX_REPEATS)
-        case "tab":
-            return "\t"
-        case "line-break":
-            return "\n"
-    return ""
 
 
 def _read_count(node: Element, name: str) -> int:
@@ -179,13 +161,10 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
             else:
                 _add_texts(file, shape, place, found)
     notes = slide.find("{presentation}notes")
-    notes_texts = (
-        [file.join_text(shape) for shape in _iter_shapes(notes) if _get_role(shape) == "notes"]
-        if notes is not None
-        else []
-    )
-    if any(notes_texts):
-        found.add(Paragraph("\n".join(filter(None, notes_texts)), role="note", place=place))
+    noted = [shape for shape in _iter_shapes(notes) if _get_role(shape) == "notes"] if notes is not None else []
+    text = "\n".join(filter(None, map(file.join_text, noted)))
+    if text:
+        found.add(Paragraph(text, role="note", place=place))
     return found.build()
 
 
@@ -212,29 +191,23 @@ def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -
         name = strip_namespace(node.tag)
         if name in ("p", "h"):
             runs = file.read_runs(node)
+            text, spans = runs.text_and_spans()
             numbers[depth + 1 :] = []
-            if depth >= 0 and runs.text():
+            if not text:
+                found.add_blank_line()
+            elif depth >= 0:
                 numbers += [0] * (depth + 1 - len(numbers))
                 numbers[depth] += 1
-                text, spans = runs.text_and_spans()
                 ordered = file.is_numbered(style, depth)
                 found.add(ListItem(text, spans, depth, ordered, numbers[depth] if ordered else 1, place))
+            elif runs.is_all_code():
+                found.add(Code(runs.raw().rstrip(), place=place))
             else:
-                _add_paragraph(runs, place, found)
+                found.add(Paragraph(text, spans, place=place))
         elif name in ("list", "list-item", "list-header", "text-box"):
             own = node.get("{text}style-name", style)
             inner = min(depth + (name == "list"), _MAX_DEPTH)
             pending += ((child, inner, own) for child in reversed(node))
-
-
-def _add_paragraph(runs: Runs, place: Place, found: BlockBuilder) -> None:
-    text, spans = runs.text_and_spans()
-    if not text:
-        found.add_blank_line()
-    elif runs.is_all_code():
-        found.add(Code(runs.raw().rstrip(), place=place))
-    else:
-        found.add(Paragraph(text, spans, place=place))
 
 
 def _read_spans(cell: Element) -> tuple[int, int]:
@@ -301,13 +274,10 @@ class _SheetReader:
                 if self._cells <= 0 or self._characters <= 0:
                     self.warnings.append(f"Sheet {sheet.name!r} is too large: its rows from {at + 1} on were left out.")
                     return sheet
-                self._fill(sheet, at, filled)
+                for column, cell, text in filled:
+                    is_text = cell.get("{office}value-type", "string") == "string"
+                    sheet.put_spanning(at, column, text, *_read_spans(cell), is_text=is_text)
+                    self._cells -= 1
+                    self._characters -= len(text)
             row += repeats
         return sheet
-
-    def _fill(self, sheet: Sheet, row: int, filled: Sequence[tuple[int, Element, str]]) -> None:
-        for column, node, text in filled:
-            is_text = node.get("{office}value-type", "string") == "string"
-            sheet.put_spanning(row, column, text, *_read_spans(node), is_text=is_text)
-            self._cells -= 1
-            self._characters -= len(text)

@@ -89,7 +89,10 @@ def _find_region_end(lines: Sequence[Line], start: int, leading: float) -> int:
             break
         strips = remaining
         end += 1
-    while end > start + 1 and lines[end - 1].right <= strips[0][1] and _is_set_off(lines, end - 1, leading):
+    while end > start + 1:
+        last, above = lines[end - 1], lines[end - 2]
+        if last.right > strips[0][1] or last.base - above.base <= 1.25 * leading * last.size:
+            break
         end -= 1
     return end
 
@@ -102,10 +105,6 @@ def _is_header_row(above: Line, line: Line, leading: float) -> bool:
 def _is_list_or_contents(line: Line) -> bool:
     """Whether a line belongs to a list or a contents page, which are aligned, too."""
     return bool(_LEADERS.search(line.text)) or (parse_marker(line) is not None and len(_find_gaps(line, SEED_GAP)) < 2)
-
-
-def _is_set_off(lines: Sequence[Line], place: int, leading: float) -> bool:
-    return lines[place].base - lines[place - 1].base > 1.25 * leading * lines[place].size
 
 
 def _find_gaps(line: Line, least: float) -> list[Strip]:
@@ -125,7 +124,8 @@ def _narrow_strips(strips: Sequence[Strip], line: Line) -> list[Strip]:
         pieces = [(left, right)]
         for word in line.words:
             if word.right > left and word.left < right:
-                pieces = [piece for one in pieces for piece in _subtract_word(one, word)]
+                parts = [((one, min(other, word.left)), (max(one, word.right), other)) for one, other in pieces]
+                pieces = [piece for pair in parts for piece in pair if piece[1] > piece[0]]
         widest = max(pieces, key=lambda piece: piece[1] - piece[0], default=(0.0, 0.0))
         if widest[1] - widest[0] >= MIN_STRIP_UNDER_HEADER * line.size:
             kept.append(widest)
@@ -144,7 +144,11 @@ def _build_table(region: list[Line], across: Sequence[Box], leading: float) -> T
     cuts = _find_cuts(region)
     if not cuts:
         return None
-    cut_lines = [_split_line(line, cuts) for line in region]
+    cut_lines: list[list[list[Word]]] = []
+    for line in region:
+        cut_lines.append([[] for _ in range(len(cuts) + 1)])
+        for word in line.words:
+            cut_lines[-1][bisect(cuts, (word.left + word.right) / 2)].append(word)
     rows = _group_rows(region, cut_lines, leading)
     if len(rows) < MIN_ROWS or not _are_columns_filled(rows, len(cuts) + 1, headed):
         return None
@@ -189,26 +193,22 @@ def _is_aligned(region: Sequence[Line], start: float, end: float) -> bool:
     lefts = [part[0].left for part in parts]
     rights = [part[-1].right for part in parts]
     middles = [(left + right) / 2 for left, right in zip(lefts, rights, strict=True)]
-    return any(_are_close(places) for places in (lefts, rights, middles))
-
-
-def _are_close(places: Sequence[float]) -> bool:
-    middle = median(places)
-    return sum(abs(place - middle) <= ALIGN_TOLERANCE for place in places) >= 0.7 * len(places)
-
-
-def _split_line(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
-    columns: list[list[Word]] = [[] for _ in range(len(cuts) + 1)]
-    for word in line.words:
-        columns[bisect(cuts, (word.left + word.right) / 2)].append(word)
-    return columns
+    for places in (lefts, rights, middles):
+        middle = median(places)
+        if sum(abs(place - middle) <= ALIGN_TOLERANCE for place in places) >= 0.7 * len(places):
+            return True
+    return False
 
 
 def _group_rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[RowDraft]:
     """Group lines to rows: by wider steps if any, else at each line with a filled first column."""
-    groups = _group_by_step(region, cut_lines, leading)
-    if not _are_single_rows(groups):
-        groups = _group_by_first_column(cut_lines)
+    within = min(leading * region[0].size, _measure_cell_step(region, cut_lines))
+    steps = [line.base - above.base for above, line in pairwise(region)]
+    groups = _group_lines(cut_lines, [step > ROW_GAP * within for step in steps])
+    # Most groups have to be one row: their first column starts only once.
+    single = sum(1 for group in groups if sum(1 for columns in group if columns[0] and any(columns[1:])) <= 1)
+    if len(groups) < MIN_ROWS or single < 0.6 * len(groups):
+        groups = _group_lines(cut_lines, [bool(columns[0]) for columns in cut_lines[1:]])
     page = region[0].page
     return [
         RowDraft([CellDraft([Line(words, page) for words in column if words]) for column in zip(*group, strict=True)])
@@ -219,12 +219,11 @@ def _group_rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], l
 Group = list[list[list[Word]]]
 
 
-def _group_by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[Group]:
-    steps = [line.base - above.base for above, line in pairwise(region)]
-    within = min(leading * region[0].size, _measure_cell_step(region, cut_lines))
+def _group_lines(cut_lines: Sequence[list[list[Word]]], starts: Sequence[bool]) -> list[Group]:
+    """Group lines; `starts` tells for each line after the first one whether it starts a group."""
     groups: list[Group] = [[cut_lines[0]]]
-    for step, columns in zip(steps, cut_lines[1:], strict=True):
-        if step > ROW_GAP * within:
+    for is_start, columns in zip(starts, cut_lines[1:], strict=True):
+        if is_start:
             groups.append([columns])
         else:
             groups[-1].append(columns)
@@ -243,33 +242,13 @@ def _measure_cell_step(region: Sequence[Line], cut_lines: Sequence[list[list[Wor
     return min(step for step in steps if step >= LEAST_STEP * region[0].size)
 
 
-def _are_single_rows(groups: Sequence[Group]) -> bool:
-    """Whether most groups are one row: their first column starts only once."""
-    if len(groups) < MIN_ROWS:
-        return False
-    single = sum(1 for group in groups if sum(1 for columns in group if columns[0] and any(columns[1:])) <= 1)
-    return single >= 0.6 * len(groups)
-
-
-def _group_by_first_column(cut_lines: Sequence[list[list[Word]]]) -> list[Group]:
-    groups: list[Group] = []
-    for columns in cut_lines:
-        if not groups or columns[0]:
-            groups.append([columns])
-        else:
-            groups[-1].append(columns)
-    return groups
-
-
 def _are_columns_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> bool:
     """Whether every column has a header or is filled in many rows."""
-    for column in range(count):
-        if headed and rows[0].cells[column].lines:
-            continue
-        filled = sum(1 for row in rows if row.cells[column].lines)
-        if filled < COLUMN_FILL * len(rows):
-            return False
-    return True
+    return all(
+        (headed and rows[0].cells[column].lines)
+        or sum(1 for row in rows if row.cells[column].lines) >= COLUMN_FILL * len(rows)
+        for column in range(count)
+    )
 
 
 def _has_header_rule(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:

@@ -60,7 +60,10 @@ def find_code_lines(
             fixed[place] = True
     found: set[int] = set()
     term_lefts: set[int] = set()
-    for start, end in _find_stretches(fixed):
+    edges = [0, *(place for place in range(1, len(fixed)) if fixed[place] != fixed[place - 1]), len(fixed)]
+    for start, end in pairwise(edges):
+        if start == end or not fixed[start]:
+            continue
         if _is_inline(lines, start, end, limits, measures) or _is_among_prose(lines, start, end, measures):
             continue
         first = _skip_terms(lines, start, end, measures)
@@ -83,11 +86,6 @@ def _continues_code(above: Line, line: Line, measures: Measures) -> bool:
     """Whether a line of mixed fonts continues the code above it, such as one with a comment in roman."""
     near = 0 < line.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
     return near and line.fixed >= MIXED_CODE_SHARE and line.words[0].font.fixed and _can_be_code(line)
-
-
-def _find_stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    edges = [0, *(place for place in range(1, len(flags)) if flags[place] != flags[place - 1]), len(flags)]
-    return [(start, end) for start, end in pairwise(edges) if end > start and flags[start]]
 
 
 def _is_inline(lines: Sequence[Line], start: int, end: int, limits: Mapping[int, float], measures: Measures) -> bool:
@@ -146,9 +144,13 @@ def find_wrap_place(prose_reach: float, code_reach: float, size: float) -> float
 
 def render_code(lines: Sequence[Line], wrap_at: float | None = None) -> str:
     """Render code by columns as on the page; lines wrapped at `wrap_at` are joined."""
-    pitch = _measure_pitch(lines)
+    letters = [word for line in lines for word in line.words if word.font.fixed and word.text]
+    widths = [(word.right - word.left) / len(word.text) for word in letters]
+    pitch = max(median(widths), 0.5) if widths else 0.5 * lines[0].size
     margin = min(line.left for line in lines)
-    step = _measure_line_step(lines)
+    steps = [line.base - above.base for above, line in pairwise(lines) if above.page == line.page]
+    steps = sorted(step for step in steps if step > 0)
+    step = max(steps[len(steps) // 4] if steps else 0.0, 0.9 * lines[0].size)
     written = [_render_line(lines[0], margin, pitch)]
     for above, line in pairwise(lines):
         if sign := next((sign for sign in CONTINUATION_MARKS if written[-1].endswith(sign)), None):
@@ -156,7 +158,8 @@ def render_code(lines: Sequence[Line], wrap_at: float | None = None) -> str:
         elif wrap_at and _is_wrapped(above, line, margin, pitch, wrap_at):
             written[-1] += line.text if written[-1].endswith("-") else f" {line.text}"
         else:
-            written += [""] * _count_empty_lines(above, line, step)
+            if above.page == line.page and line.base > above.base:
+                written += [""] * min(round((line.base - above.base) / step) - 1, MAX_EMPTY_LINES)
             written.append(_render_line(line, margin, pitch))
     return "\n".join(written)
 
@@ -168,30 +171,6 @@ def _is_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: f
     first = line.words[0].text
     breakable = first.find("-", 1, -1) + 1 or len(first)
     return above.right + (breakable + 1) * pitch > wrap_at + pitch / 2
-
-
-def _count_empty_lines(above: Line, line: Line, step: float) -> int:
-    if above.page != line.page or line.base <= above.base:
-        return 0
-    return max(0, min(round((line.base - above.base) / step) - 1, MAX_EMPTY_LINES))
-
-
-def _measure_pitch(lines: Sequence[Line]) -> float:
-    widths = [
-        (word.right - word.left) / len(word.text)
-        for line in lines
-        for word in line.words
-        if word.font.fixed and word.text
-    ]
-    return max(median(widths), 0.5) if widths else 0.5 * lines[0].size
-
-
-def _measure_line_step(lines: Sequence[Line]) -> float:
-    steps = sorted(
-        line.base - above.base for above, line in pairwise(lines) if above.page == line.page and line.base > above.base
-    )
-    usual = steps[len(steps) // 4] if steps else 0.0
-    return max(usual, 0.9 * lines[0].size)
 
 
 def _render_line(line: Line, margin: float, pitch: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from refdesk.documents.convert.pdf.layout import Line
 
@@ -67,15 +68,11 @@ def _parse_numbers(number: re.Match[str]) -> frozenset[int]:
     if number["arabic"]:
         return frozenset((int(number["arabic"]),))
     text = (number["letter"] or number["roman"]).lower()
-    readings = {_parse_roman(text)} if set(text) <= set(_ROMAN) else set()
-    if number["letter"]:
-        readings.add(ord(text) - ord("a") + 1)
+    readings = {ord(text) - ord("a") + 1} if number["letter"] else set()
+    if set(text) <= set(_ROMAN):
+        values = [_ROMAN[letter] for letter in text]
+        readings.add(sum(-one if one < other else one for one, other in pairwise([*values, 0])))
     return frozenset(readings)
-
-
-def _parse_roman(text: str) -> int:
-    values = [_ROMAN[letter] for letter in text]
-    return sum(-one if one < other else one for one, other in zip(values, [*values[1:], 0], strict=True))
 
 
 @dataclass(slots=True)
@@ -101,10 +98,12 @@ class OpenLists:
 
     def open(self, marker: Marker) -> int:
         """Record an item and return its depth."""
-        while self._levels and (
-            marker.left < self._levels[-1].left - STEP / 2
-            or (abs(marker.left - self._levels[-1].left) >= STEP and self._continues_outer(marker))
-        ):
+        while self._levels:
+            last, outer = self._levels[-1], self._levels[:-1]
+            # A marker may continue an outer list: flush right, 10 starts left of 9.
+            is_outer = any(level.style == marker.style and abs(level.left - marker.left) < STEP for level in outer)
+            if marker.left >= last.left - STEP / 2 and (abs(marker.left - last.left) < STEP or not is_outer):
+                break
             self._levels.pop()
         level = _Level(marker.left, marker.body, marker.style, marker.numbers)
         if self._levels and marker.left < self._levels[-1].left + STEP:
@@ -112,11 +111,6 @@ class OpenLists:
         else:
             self._levels.append(level)
         return len(self._levels) - 1
-
-    def _continues_outer(self, marker: Marker) -> bool:
-        """Whether a marker continues an outer list; flush right, 10 starts left of 9."""
-        outer = self._levels[:-1]
-        return any(level.style == marker.style and abs(level.left - marker.left) < STEP for level in outer)
 
     def close_beyond(self, left: float) -> None:
         """Close the lists that are indented further than running text at this position."""

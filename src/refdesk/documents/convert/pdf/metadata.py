@@ -51,7 +51,9 @@ def choose_title(document: Any, displayed: str, blocks: tuple[Block, ...], name:
     stated = _read_value(document, "Title")
     if stated and not _USELESS_TITLE.fullmatch(stated):
         return stated
-    return displayed or _find_first_heading(blocks) or stated or PurePath(name).stem
+    headings = [block for block in blocks if isinstance(block, Heading) and not _CONTENTS.fullmatch(block.text)]
+    first = min(headings, key=lambda heading: heading.level).text if headings else ""
+    return displayed or first or stated or PurePath(name).stem
 
 
 def find_displayed_title(lines: Sequence[Line], body_size: float) -> str:
@@ -64,13 +66,6 @@ def find_displayed_title(lines: Sequence[Line], body_size: float) -> str:
     text = " ".join(title)
     is_title = len(title) <= TITLE_LINES and sum(map(str.isalpha, text)) >= LEAST_LETTERS
     return text if is_title and not _CONTENTS.fullmatch(text) else ""
-
-
-def _find_first_heading(blocks: tuple[Block, ...]) -> str:
-    """Return the first heading of the highest level, except that of a contents list."""
-    headings = [block for block in blocks if isinstance(block, Heading) and not _CONTENTS.fullmatch(block.text)]
-    top = min((heading.level for heading in headings), default=0)
-    return next((heading.text for heading in headings if heading.level == top), "")
 
 
 def read_properties(document: Any) -> dict[str, str]:
@@ -97,10 +92,8 @@ def read_keywords(document: Any) -> tuple[str, ...]:
 
 def is_code_wrapped(document: Any) -> bool:
     """Whether the producer wraps long code lines: browsers do, typesetters don't."""
-    return (
-        _WRAPPING_PRODUCERS.search(f"{_read_value(document, 'Producer')} {_read_value(document, 'Creator')}")
-        is not None
-    )
+    programs = f"{_read_value(document, 'Producer')} {_read_value(document, 'Creator')}"
+    return _WRAPPING_PRODUCERS.search(programs) is not None
 
 
 def parse_date(text: str) -> str:

@@ -108,7 +108,10 @@ class PageRecognizer:
         self._document = document
         self._wanted = wanted
         self._report = report
-        self._budget = _TimeBudget(_compute_time_limit() if seconds is None else seconds)
+        self._seconds = _compute_time_limit() if seconds is None else seconds
+        self._spent = 0.0
+        self._longest = 0.0
+        """Duration of the slowest page."""
         self._failure = ""
         self._outcomes: dict[int, _PageOutcome] = {}
 
@@ -130,16 +133,20 @@ class PageRecognizer:
             return _PageOutcome.NOT_INSTALLED
         if self._failure:
             return _PageOutcome.FAILED
-        if not self._budget.has_time_for_another():
+        if self._spent + self._longest >= self._seconds:
             return _PageOutcome.LATE
         self._report(page.number)
+        since = time.monotonic()
         try:
-            with self._budget:
-                return _PageOutcome.READ if self._run_ocr(page) else _PageOutcome.EMPTY
+            return _PageOutcome.READ if self._run_ocr(page) else _PageOutcome.EMPTY
         except Exception as error:  # the other pages are still worth converting
             self._failure = type(error).__name__
             logger.warning("conversion.not_recognised", extra={"fields": {"page": page.number}}, exc_info=True)
             return _PageOutcome.FAILED
+        finally:
+            taken = time.monotonic() - since
+            self._spent += taken
+            self._longest = max(self._longest, taken)
 
     def _run_ocr(self, page: PageContent) -> bool:
         engine = _load_engine()
@@ -154,27 +161,6 @@ class PageRecognizer:
         if words:
             page.words, page.tags, page.width, page.height = words, {}, width, height
         return bool(words)
-
-
-class _TimeBudget:
-    """Time spent, and duration of the slowest page."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._spent = 0.0
-        self._longest = 0.0
-        self._since = 0.0
-
-    def has_time_for_another(self) -> bool:
-        return self._spent + self._longest < self._seconds
-
-    def __enter__(self) -> None:
-        self._since = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        taken = time.monotonic() - self._since
-        self._spent += taken
-        self._longest = max(self._longest, taken)
 
 
 def _compute_time_limit() -> float:
@@ -275,22 +261,18 @@ def _format_warning(outcome: _PageOutcome, numbers: Sequence[int], failure: str)
     one = len(numbers) == 1
     pictures = f"{format_pages(numbers)} {'a picture' if one else 'pictures'}"
     was, its, them = ("was", "its", "it") if one else ("were", "their", "them")
+    unread = f"{pictures} of text and {was} not read"
     match outcome:
         case _PageOutcome.READ:
             return f"{pictures} of text; {its} text was recognised and may hold errors."
         case _PageOutcome.EMPTY:
             return f"{pictures} in which no text was found."
         case _PageOutcome.LATE:
-            return (
-                f"{pictures} of text and {was} not read, since recognising {them} would have taken too long; "
-                f"ask for {them} by page number."
-            )
+            return f"{unread}, since recognising {them} would have taken too long; ask for {them} by page number."
         case _PageOutcome.FAILED:
-            return (
-                f"{pictures} of text and {was} not read, since recognition failed ({failure}); give a searchable file."
-            )
+            return f"{unread}, since recognition failed ({failure}); give a searchable file."
         case _PageOutcome.NOT_INSTALLED:
-            return f"{pictures} of text and {was} not read; give a searchable file, or install recognition: {INSTALL}."
+            return f"{unread}; give a searchable file, or install recognition: {INSTALL}."
 
 
 def format_pages(numbers: Sequence[int]) -> str:

@@ -180,7 +180,33 @@ class _Reader:
         runs = self._read_runs(text_page, firsts, starts)
         start_boxes = pdfium.boxes.fill(pdfium.get_character_box, text_page, starts)
         end_boxes = pdfium.boxes.fill(pdfium.get_character_box, text_page, [end - 1 for end in ends])
-        self._make_words(text, starts, ends, [runs[first] for first in firsts], start_boxes, end_boxes)
+        # Boxes are (left, top, right, bottom) in page space.
+        words = self._content.words
+        frame, width, height = self._frame, self._frame.width, self._frame.height
+        upright, shift = frame.quarters == 0, frame.left
+        at, previous_end, kept_base = 0, -1, -1.0
+        for start, end, first in zip(starts, ends, firsts, strict=True):
+            run = runs[first]
+            if upright:
+                left, right = start_boxes[at] - shift, end_boxes[at + 2] - shift
+                if right < left:  # right to left
+                    left, right = end_boxes[at] - shift, start_boxes[at + 2] - shift
+            else:
+                edges = [
+                    frame.box(box[0], box[3], box[2], box[1])
+                    for box in (start_boxes[at : at + 4], end_boxes[at : at + 4])
+                ]
+                left, right = min(edge[0] for edge in edges), max(edge[2] for edge in edges)
+            at += 4
+            reach = width * OVERFLOW if run.base == kept_base else width
+            if run.level and -1 < left < reach and left < right < FARTHEST and 0 <= run.base <= height + run.size:
+                kept_base = run.base
+                token = text[start:end]
+                if token[-1] in HYPHENS:
+                    token = token[:-1] + "-"
+                token = token if token.isascii() else token.translate(_LIGATURES)
+                words.append(Word(token, left, right, run.base, run.size, run.font, run.mark, start == previous_end))
+            previous_end = end
 
     def _read_runs(self, text_page: pdfium.Handle, objects: Sequence[int], starts: Sequence[int]) -> dict[int, _Run]:
         """Return the common properties of the words of each text object."""
@@ -208,47 +234,10 @@ class _Reader:
         level = _find_direction(self._frame, a, b) == 0
         height = size * math.hypot(c, d)
         mark = pdfium.get_mark_id(handle) if self._tagged and handle else -1
-        return _Run(self._get_font(handle), height if 0.5 < height < 1000 else DEFAULT_SIZE, base, mark, level)
-
-    def _get_font(self, text_object: int) -> Font:
-        handle = pdfium.get_font(text_object) if text_object else 0
-        font = self._fonts.get(handle)
-        if font is None:
-            font = self._fonts[handle] = read_font(handle)
-        return font
-
-    def _make_words(
-        self,
-        text: str,
-        starts: Sequence[int],
-        ends: Sequence[int],
-        runs: Sequence[_Run],
-        start_boxes: Sequence[float],
-        end_boxes: Sequence[float],
-    ) -> None:
-        """Build words from tokens; boxes are (left, top, right, bottom) in page space."""
-        words = self._content.words
-        frame, width, height = self._frame, self._frame.width, self._frame.height
-        upright, shift = frame.quarters == 0, frame.left
-        at, previous_end, kept_base = 0, -1, -1.0
-        for start, end, run in zip(starts, ends, runs, strict=True):
-            if upright:
-                left, right = start_boxes[at] - shift, end_boxes[at + 2] - shift
-                if right < left:  # right to left
-                    left, right = end_boxes[at] - shift, start_boxes[at + 2] - shift
-            else:
-                edges = [
-                    frame.box(box[0], box[3], box[2], box[1])
-                    for box in (start_boxes[at : at + 4], end_boxes[at : at + 4])
-                ]
-                left, right = min(edge[0] for edge in edges), max(edge[2] for edge in edges)
-            at += 4
-            reach = width * OVERFLOW if run.base == kept_base else width
-            if run.level and -1 < left < reach and left < right < FARTHEST and 0 <= run.base <= height + run.size:
-                kept_base = run.base
-                token = _clean_token(text[start:end])
-                words.append(Word(token, left, right, run.base, run.size, run.font, run.mark, start == previous_end))
-            previous_end = end
+        font = pdfium.get_font(handle) if handle else 0
+        if font not in self._fonts:
+            self._fonts[font] = read_font(font)
+        return _Run(self._fonts[font], height if 0.5 < height < 1000 else DEFAULT_SIZE, base, mark, level)
 
     def _read_objects(self) -> None:
         """Read rules, areas, dots and pictures, also inside of forms."""
@@ -267,20 +256,17 @@ class _Reader:
                 return
             kind = pdfium.get_object_type(handle)
             if kind == pdfium.PATH_OBJECT:
-                self._read_path(handle, matrix)
+                segments = pdfium.count_segments(handle)
+                if 6 < segments <= MAX_SEGMENTS:
+                    self._read_segments(handle, segments, matrix)
+                else:
+                    self._add_shape(self._frame.box(*_read_bounds(handle, matrix)))
             elif kind == pdfium.IMAGE_OBJECT:
                 self._content.pictures.append(self._frame.box(*_read_bounds(handle, matrix)))
             elif kind == pdfium.FORM_OBJECT and len(stack) < MAX_FORM_DEPTH:
                 indices = map(ctypes.c_ulong, range(min(pdfium.count_form_objects(handle), MAX_OBJECTS)))
                 inside = map(pdfium.get_form_object, repeat(handle), indices)
                 stack.append((inside, _multiply(_read_matrix(handle), matrix)))
-
-    def _read_path(self, handle: int, matrix: _Matrix | None) -> None:
-        segments = pdfium.count_segments(handle)
-        if 6 < segments <= MAX_SEGMENTS:
-            self._read_segments(handle, segments, matrix)
-            return
-        self._add_shape(self._frame.box(*_read_bounds(handle, matrix)))
 
     def _add_shape(self, box: Box) -> None:
         left, top, right, bottom = box
@@ -414,12 +400,6 @@ def _read_text(text_page: pdfium.Handle) -> str:
     return "".join(chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\x00" for code in codes)
 
 
-def _clean_token(token: str) -> str:
-    if token[-1] in HYPHENS:
-        token = token[:-1] + "-"
-    return token if token.isascii() else token.translate(_LIGATURES)
-
-
 def _find_tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
     """Return starts and ends of words; tokens are split where the text object changes."""
     spans = [match.span() for match in _TOKEN.finditer(text)]
@@ -431,16 +411,11 @@ def _find_tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[i
     starts: list[int] = []
     ends: list[int] = []
     for (start, end), one, other in zip(spans, first, last, strict=True):
-        cuts = [start] if one == other else _find_cuts(start, end, text_page)
-        starts += cuts
-        ends += [*cuts[1:], end]
+        objects = list(map(objects_at, repeat(text_page), range(start, end))) if one != other else []
+        cuts = [start + at for at in range(1, len(objects)) if objects[at] != objects[at - 1]]
+        starts += [start, *cuts]
+        ends += [*cuts, end]
     return starts, ends
-
-
-def _find_cuts(start: int, end: int, text_page: pdfium.Handle) -> list[int]:
-    objects = list(map(pdfium.get_character_object, repeat(text_page), range(start, end)))
-    changes = [start + at for at in range(1, len(objects)) if objects[at] != objects[at - 1]]
-    return [start, *changes]
 
 
 def _find_direction(frame: Frame, a: float, b: float) -> int:

@@ -40,7 +40,6 @@ get_text = bind(raw.FPDFText_GetText)
 get_unicode = bind(raw.FPDFText_GetUnicode, ctypes.c_uint)
 get_character_box = bind(raw.FPDFText_GetLooseCharBox)
 get_character_matrix = bind(raw.FPDFText_GetMatrix)
-get_character_origin = bind(raw.FPDFText_GetCharOrigin)
 get_character_size = bind(raw.FPDFText_GetFontSize, ctypes.c_double)
 get_character_object = bind(raw.FPDFText_GetTextObject, ctypes.c_void_p)
 get_font = bind(raw.FPDFTextObj_GetFont, ctypes.c_void_p)
@@ -59,12 +58,10 @@ get_object_bounds = bind(raw.FPDFPageObj_GetBounds)
 get_object_matrix = bind(raw.FPDFPageObj_GetMatrix)
 count_form_objects = bind(raw.FPDFFormObj_CountObjects)
 get_form_object = bind(raw.FPDFFormObj_GetObject, ctypes.c_void_p)
-get_draw_mode = bind(raw.FPDFPath_GetDrawMode)
 count_segments = bind(raw.FPDFPath_CountSegments)
 get_segment = bind(raw.FPDFPath_GetPathSegment, ctypes.c_void_p)
 get_segment_point = bind(raw.FPDFPathSegment_GetPoint)
 
-TEXT_OBJECT: int = raw.FPDF_PAGEOBJ_TEXT
 PATH_OBJECT: int = raw.FPDF_PAGEOBJ_PATH
 IMAGE_OBJECT: int = raw.FPDF_PAGEOBJ_IMAGE
 FORM_OBJECT: int = raw.FPDF_PAGEOBJ_FORM
@@ -106,19 +103,18 @@ def open_pdf(data: bytes, name: str) -> Iterator[Any]:
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
-        raise CannotConvert(_describe_error(name, getattr(error, "err_code", 0))) from error
+        reason = {
+            raw.FPDF_ERR_PASSWORD: "protected by a password; give a copy that opens without one",
+            raw.FPDF_ERR_SECURITY: "encrypted in a way that cannot be read; give a copy without protection",
+        }.get(
+            getattr(error, "err_code", 0),
+            "not a PDF or is damaged beyond reading; open and save it again, or give another copy",
+        )
+        raise CannotConvert(f"{name} is {reason}.") from error
     try:
         yield document
     finally:
         document.close()
-
-
-def _describe_error(name: str, code: int) -> str:
-    if code == raw.FPDF_ERR_PASSWORD:
-        return f"{name} is protected by a password; give a copy that opens without one."
-    if code == raw.FPDF_ERR_SECURITY:
-        return f"{name} is encrypted in a way that cannot be read; give a copy without protection."
-    return f"{name} is not a PDF or is damaged beyond reading; open and save it again, or give another copy."
 
 
 FIXED_PITCH_FLAG = 1

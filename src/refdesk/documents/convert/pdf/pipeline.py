@@ -8,8 +8,7 @@ Long files are read in batches, so that a manual of thousands of pages needs lit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from refdesk.documents.convert.pdf import metadata
 from refdesk.documents.convert.pdf.aligned import find_aligned_tables
@@ -38,84 +37,60 @@ def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_secon
     `recognition_seconds` limits OCR; None means a share of this process's CPU time limit.
     """
     with open_pdf(source.data, source.name) as document:
-        return _Conversion(document, source, max_pages, recognition_seconds).run()
+        total = len(document)
+        wanted = _select_pages(source, total, max_pages)
 
+        def report_ocr(number: int) -> None:
+            """Report OCR progress; it takes seconds per page, mostly before the first batch ends."""
+            source.progress(number - 1 - wanted[0], len(wanted), f"recognising page {number} of {total}")
 
-class _Conversion:
-    def __init__(self, document: Any, source: SourceFile, max_pages: int, recognition_seconds: float | None) -> None:
-        self._document = document
-        self._source = source
-        self._total = len(document)
-        self._max_pages = max_pages
-        self._first, self._last = _select_pages(source, self._total, max_pages)
-        self._warnings: list[str] = []
-        self._pages: list[Page] = []
-        self._cut: list[int] = []
-        self._recognition = PageRecognizer(
-            document, range(self._first, self._last + 1), self._report_ocr_progress, seconds=recognition_seconds
-        )
-
-    def run(self) -> Document:
-        """Read the pages, build the blocks and return the document."""
-        survey = Survey(self._document, self._first, self._last, is_tagged(self._document), self._recognition)
+        recognition = PageRecognizer(document, wanted, report_ocr, seconds=recognition_seconds)
+        survey = Survey(document, wanted[0], wanted[-1], is_tagged(document), recognition)
         drafting = DraftBuilder(survey.measures)
-        assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(self._document))
-        wanted = range(self._first, self._last + 1)
+        assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(document))
+        pages: list[Page] = []
+        cut: list[int] = []
         for start in range(0, len(wanted), BATCH):
             for page in survey.read(wanted[start : start + BATCH]):
                 content = page.content
-                self._pages.append(Page(content.number, content.width, content.height, content.scanned))
+                pages.append(Page(content.number, content.width, content.height, content.scanned))
                 if content.cut:
-                    self._cut.append(content.number)
+                    cut.append(content.number)
                 drafting.add_page(_prepare_page(page, survey))
-                assembly.learn(page.content, page.lines)
+                assembly.learn(content, page.lines)
             assembly.finish_all_but_last()
-            done = f"page {self._pages[-1].number} of {self._total}"
-            self._source.progress(len(self._pages), len(wanted), done)
-        return self._build_document(assembly, survey.displayed_title)
-
-    def _report_ocr_progress(self, number: int) -> None:
-        """Report OCR progress; it takes seconds per page, mostly before the first batch ends."""
-        done = number - 1 - self._first
-        self._source.progress(done, self._last - self._first + 1, f"recognising page {number} of {self._total}")
-
-    def _build_document(self, assembly: Assembly, displayed_title: str) -> Document:
+            source.progress(len(pages), len(wanted), f"page {pages[-1].number} of {total}")
         blocks = assembly.finish()
-        partial = len(self._pages) < self._total
+        warnings = [*recognition.list_warnings()]
+        if source.pages is None and wanted[-1] + 1 < total:
+            others = "ask for the others by their page numbers"
+            warnings.insert(0, f"Only the first {max_pages:,} of {total:,} pages were converted; {others}.")
+        if cut:
+            warnings.append(f"{format_pages(cut)} too full or damaged; part of the content was left out.")
         return Document(
-            metadata.choose_title(self._document, displayed_title, blocks, self._source.name),
+            metadata.choose_title(document, survey.displayed_title, blocks, source.name),
             blocks,
-            tuple(self._pages),
-            total_pages=self._total if partial else 0,
-            name=self._source.name,
-            tags=metadata.read_keywords(self._document),
-            properties=metadata.read_properties(self._document),
-            warnings=tuple(self._iter_warnings()),
+            tuple(pages),
+            total_pages=total if len(pages) < total else 0,
+            name=source.name,
+            tags=metadata.read_keywords(document),
+            properties=metadata.read_properties(document),
+            warnings=tuple(warnings),
         )
 
-    def _iter_warnings(self) -> Iterator[str]:
-        if self._source.pages is None and self._last + 1 < self._total:
-            yield (
-                f"Only the first {self._max_pages:,} of {self._total:,} pages were converted; "
-                "ask for the others by their page numbers."
-            )
-        yield from self._recognition.list_warnings()
-        if self._cut:
-            yield f"{format_pages(self._cut)} too full or damaged; part of the content was left out."
 
-
-def _select_pages(source: SourceFile, total: int, most: int) -> tuple[int, int]:
-    """Return the first and last page to convert, counted from 0."""
+def _select_pages(source: SourceFile, total: int, most: int) -> range:
+    """Return the pages to convert, counted from 0."""
     if total < 1:
         raise CannotConvert(f"{source.name} has no pages; give another copy.")
     if source.pages is None:
-        return 0, min(total, most) - 1
+        return range(min(total, most))
     first, last = source.pages.first, min(source.pages.last, total)
     if not 1 <= first <= last:
         raise CannotConvert(
             f"{source.name} has pages 1 to {total}; pages {first} to {source.pages.last} are not among them."
         )
-    return first - 1, min(last, first - 1 + most) - 1
+    return range(first - 1, min(last, first - 1 + most))
 
 
 def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
