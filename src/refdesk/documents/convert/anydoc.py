@@ -54,7 +54,6 @@ def convert(source: SourceFile) -> Document:
     return Document(
         title=source.choose_title(properties, blocks),
         blocks=blocks,
-        name=source.name,
         page_kind="slide" if kind == "ppt" else "page",
         tags=tags,
         properties=properties,
@@ -73,7 +72,6 @@ def convert_sheets(source: SourceFile) -> Document:
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
         total_pages=len(sheets) if len(wanted) < len(sheets) else 0,
-        name=source.name,
         warnings=tuple(warnings),
     )
 

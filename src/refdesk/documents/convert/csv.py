@@ -39,7 +39,6 @@ def convert(source: SourceFile) -> Document:
     return Document(
         title=title,
         blocks=(*heading, table_from_rows(rows, header_rows=int(_has_header(rows)))),
-        name=source.name,
         warnings=(*decoded.warnings, *warnings),
     )
 

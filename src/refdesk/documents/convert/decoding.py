@@ -6,6 +6,9 @@ import codecs
 import re
 from dataclasses import dataclass
 
+from refdesk.documents.convert.source import SourceFile
+from refdesk.errors import CannotConvert
+
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -44,6 +47,17 @@ def decode(data: bytes, stated: str | None = None) -> Decoded:
     else:
         decoded = _decode_guessing(data)
     return Decoded(decoded.text.replace("\0", ""), decoded.warnings)
+
+
+def decode_text(source: SourceFile, max_characters: int) -> Decoded:
+    """Decode a text file, with `\n` at line ends, or raise if it is too long."""
+    decoded = decode(source.data, source.charset)
+    text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
+    if len(text) > max_characters:
+        raise CannotConvert(
+            f"The file has {len(text):,} characters; at most {max_characters:,} are converted: split it."
+        )
+    return Decoded(text, decoded.warnings)
 
 
 def _look_up_codec(stated: str | None) -> str | None:

@@ -39,7 +39,6 @@ from refdesk.documents.model import (
     ListItem,
     Paragraph,
     Picture,
-    Span,
     Table,
 )
 from refdesk.errors import CannotConvert
@@ -68,7 +67,6 @@ def convert(source: SourceFile) -> Document:
     return Document(
         title=reader.title or source.choose_title(properties, blocks),
         blocks=blocks,
-        name=source.name,
         tags=tags,
         properties=properties,
         warnings=("Macros in the file were left out.",) if package.has_macros else (),
@@ -167,46 +165,36 @@ class _Reader:
         direct = {child.tag: child for child in properties} if properties is not None else {}
         named = direct.get("{w}pStyle")
         style = self._parts.styles.get(named.get("{w}val", "") if named is not None else self._parts.styles.default_id)
-        role = self._find_role(style, direct)
+        outline = direct.get("{w}outlineLvl")
+        own_level = parse_outline_level(outline.get("{w}val", "")) if outline is not None else None
+        role = style.role
+        if role == "text" and own_level:
+            role = "heading"
+        elif role == "text" and style.fixed_pitch and not self._parts.styles.is_monospaced:
+            role = "code"
         for drawn in content.drawn:
             self.blocks.add(drawn)
         if role == "contents":
             return
-        if not content.runs.text():
+        text = content.runs.one_line()
+        if not text:
             self.blocks.add_blank_line()
+        elif role == "title" and self.title:
+            self.blocks.add(Paragraph(text))
         elif role == "title":
-            self._add_title(content.runs.one_line())
+            self.title = text
+            self.blocks.add_title(Heading(text, 1))
         elif role == "heading":
-            self._add_heading(content.runs.one_line(), style, direct)
+            self._add_notes()
+            place = self._find_list_position(style, direct)
+            if place:
+                self._parts.numbering.next(place)
+                text = f"{self._parts.numbering.format_label(place)} {text}".strip()
+            self.blocks.add(Heading(text, min(style.level or own_level or 1, MAX_HEADING_LEVEL)))
         elif role == "code":
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
             self._add_text(role, style, direct, content.runs)
-
-    def _find_role(self, style: DocxStyle, direct: _DirectProperties) -> Role:
-        if style.role != "text":
-            return style.role
-        outline = direct.get("{w}outlineLvl")
-        if outline is not None and parse_outline_level(outline.get("{w}val", "")):
-            return "heading"
-        return "code" if style.fixed_pitch and not self._parts.styles.is_monospaced else "text"
-
-    def _add_title(self, text: str) -> None:
-        if self.title:
-            self.blocks.add(Paragraph(text))
-            return
-        self.title = text
-        self.blocks.add_title(Heading(text, 1))
-
-    def _add_heading(self, text: str, style: DocxStyle, direct: _DirectProperties) -> None:
-        self._add_notes()
-        outline = direct.get("{w}outlineLvl")
-        level = style.level or (parse_outline_level(outline.get("{w}val", "")) if outline is not None else None) or 1
-        place = self._find_list_position(style, direct)
-        if place:
-            self._parts.numbering.next(place)
-            text = f"{self._parts.numbering.format_label(place)} {text}".strip()
-        self.blocks.add(Heading(text, min(level, MAX_HEADING_LEVEL)))
 
     def _find_list_position(self, style: DocxStyle, direct: _DirectProperties) -> ListPosition | None:
         """Return the list position of a paragraph; direct formatting takes precedence over the style."""
@@ -221,12 +209,19 @@ class _Reader:
     def _add_text(self, role: Role, style: DocxStyle, direct: _DirectProperties, runs: Runs) -> None:
         text, spans = runs.text_and_spans()
         place = self._find_list_position(style, direct)
-        if role == "caption":
-            self.blocks.add(Paragraph(text, spans, "caption"))
-        elif role == "quote":
-            self.blocks.add(Paragraph(text, spans, "quote"))
+        level = self._parts.numbering.level(place) if place else None
+        if role in ("caption", "quote"):
+            self.blocks.add(Paragraph(text, spans, "caption" if role == "caption" else "quote"))
+        elif place and level and not level.marked:
+            if self.blocks.is_in_list:
+                self.blocks.continue_item(text, spans)
+            else:
+                self.blocks.add(Paragraph(text, spans))
         elif place:
-            self._add_list_item(place, style, text, spans)
+            self._item_indent = level.indent if level else 0
+            number = self._parts.numbering.next(place)
+            depth = max(place.depth, style.list_depth or 0)
+            self.blocks.add(ListItem(text, spans, depth, bool(level and level.ordered), number))
         elif runs.is_all_code() and style.role != "term":
             # A character style marks inline code; a font set by hand is more likely a command line.
             sure = " " in text and not runs.has_code_style()
@@ -237,19 +232,6 @@ class _Reader:
         else:
             self._item_indent = 0
             self.blocks.add(Paragraph(text, spans))
-
-    def _add_list_item(self, place: ListPosition, style: DocxStyle, text: str, spans: tuple[Span, ...]) -> None:
-        level = self._parts.numbering.level(place)
-        if level and not level.marked:
-            if self.blocks.is_in_list:
-                self.blocks.continue_item(text, spans)
-            else:
-                self.blocks.add(Paragraph(text, spans))
-            return
-        self._item_indent = level.indent if level else 0
-        number = self._parts.numbering.next(place)
-        depth = max(place.depth, style.list_depth or 0)
-        self.blocks.add(ListItem(text, spans, depth, bool(level and level.ordered), number))
 
     def _add_table(self, node: Element) -> Sequence[Element]:
         """Add a table; the content of a single-cell table is returned, since that is only a frame."""

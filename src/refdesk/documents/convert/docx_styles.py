@@ -59,7 +59,8 @@ def filter_used_styles(data: bytes, text: bytes) -> bytes:
     starts = [style.rfind(b"<w:style ") for style in styles]
     if not styles or min(starts) < 0 or b"<w:p" not in text:
         return data
-    named = {_parse_style_id(style, start): style[start:] for style, start in zip(styles, starts, strict=True)}
+    ids = (_STYLE_ID.search(style, start) for style, start in zip(styles, starts, strict=True))
+    named = {id[1] if id else b"": style[start:] for id, style, start in zip(ids, styles, starts, strict=True)}
     used: set[bytes] = set()
     waiting = [style_id for style_id, style in named.items() if b"w:default=" in style[:200]]
     waiting += set(_NAMED_STYLE.findall(text))
@@ -70,11 +71,6 @@ def filter_used_styles(data: bytes, text: bytes) -> bytes:
             waiting += _BASED_ON.findall(named[style_id])
     kept = (style + _STYLE_END for style_id, style in named.items() if style_id in used)
     return _LATENT_STYLES.sub(b"", styles[0][: starts[0]]) + b"".join(kept) + rest
-
-
-def _parse_style_id(style: bytes, start: int) -> bytes:
-    found = _STYLE_ID.search(style, start)
-    return found[1] if found else b""
 
 
 _STYLE_END = b"</w:style>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import yaml
@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
 
-from .decoding import decode
+from .decoding import decode_text
 from .html import parse_fragment
 from .source import SourceFile
 
@@ -53,13 +53,8 @@ _PROPERTIES = {
 
 def convert(source: SourceFile) -> Document:
     """Convert a Markdown file."""
-    decoded = decode(source.data, source.charset)
-    text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
-    if len(text) > MAX_CHARACTERS:
-        raise CannotConvert(
-            f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
-        )
-    matter, body, warnings = _split_front_matter(text)
+    decoded = decode_text(source, MAX_CHARACTERS)
+    matter, body, warnings = _split_front_matter(decoded.text)
     rendered = _DEFINITION.sub(_render_definition, _RENDERER.render(body))
     blocks, lost = parse_fragment(rendered, source.url)
     if not blocks and rendered.count("<blockquote>") + 2 * rendered.count("<li>") >= MAX_NESTING:
@@ -67,12 +62,18 @@ def convert(source: SourceFile) -> Document:
     if not blocks:
         raise CannotConvert("The file holds no text.")
     blocks = [_apply_anchor(block) for block in blocks]
+    headings = [block for block in blocks if isinstance(block, Heading)]
+    highest = min(headings, key=lambda heading: heading.level).text if headings else ""
+    properties: dict[str, str] = {}
+    for name, value in matter.items():
+        key, text = _PROPERTIES.get(str(name).lower()), _to_text(value)
+        if key and text:
+            properties.setdefault(key, text)
     return Document(
-        title=_to_text(matter.get("title")) or _choose_title(blocks) or source.name,
+        title=_to_text(matter.get("title")) or highest or source.name,
         blocks=tuple(blocks),
-        name=source.name,
         tags=tuple(dict.fromkeys(_read_tags(matter))),
-        properties=_read_properties(matter),
+        properties=properties,
         warnings=(*decoded.warnings, *warnings, *lost),
     )
 
@@ -88,11 +89,6 @@ def _apply_anchor(block: Block) -> Block:
     if stated is None or not isinstance(block, Heading):
         return block
     return replace(block, text=block.text[: stated.start()] or block.text, anchor=stated[1])
-
-
-def _choose_title(blocks: Sequence[Block]) -> str:
-    headings = [block for block in blocks if isinstance(block, Heading)]
-    return min(headings, key=lambda heading: heading.level).text if headings else ""
 
 
 def _split_front_matter(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
@@ -119,15 +115,6 @@ def _parse_yaml(text: str) -> object:
         if depth > MAX_FRONT_MATTER_DEPTH:
             raise ValueError("front matter that nests too deep")
     return yaml.safe_load(text)
-
-
-def _read_properties(matter: Mapping[str, object]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in matter.items():
-        key, text = _PROPERTIES.get(str(name).lower()), _to_text(value)
-        if key and text:
-            found.setdefault(key, text)
-    return found
 
 
 def _read_tags(matter: Mapping[str, object]) -> Iterator[str]:

@@ -128,7 +128,6 @@ def convert_slides(source: SourceFile) -> Document:
         pages=tuple(map(Page, wanted)),
         page_kind="slide",
         total_pages=len(slides) if len(wanted) < len(slides) else 0,
-        name=source.name,
         tags=tags,
         properties=properties,
     )
@@ -246,7 +245,6 @@ def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Documen
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
         total_pages=len(visible) if len(wanted) < len(visible) else 0,
-        name=source.name,
         tags=tags,
         properties=properties,
         warnings=(*warn_hidden(hidden), *reader.warnings),

@@ -55,13 +55,30 @@ def convert(source: SourceFile) -> Document:
         raise CannotConvert(
             "The file is not a presentation: it has no list of slides; check what it is and send it again"
         )
-    names = list(_list_slides(package, main, root))
+    relationships = package.read_relationships(main)
+    names: list[str] = []
+    """Part names of the slides; empty for one that is missing or listed twice."""
+    listed: set[str] = set()
+    for entry in root.iter("{p}sldId"):
+        relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
+        name = relationship.target if relationship else ""
+        names.append("" if name in listed else name)
+        listed.add(name)
     wanted = source.select_pages(len(names))
     size = root.find("{p}sldSz")
     deck = _Deck(package, (_to_points(size, "cx"), _to_points(size, "cy")) if size is not None else (0, 0))
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
         deck.read(number, names[number - 1])
+    warnings: list[str] = []
+    if deck.hidden:
+        numbers = ", ".join(map(str, deck.hidden))
+        warnings.append(f"Hidden in the presentation, but converted like the others: slide {numbers}.")
+    if deck.missing:
+        numbers = ", ".join(map(str, deck.missing))
+        warnings.append(f"Not in the file although the presentation lists them: slide {numbers}.")
+    if package.has_macros:
+        warnings.append("Macros in the file were left out.")
     properties, tags = package.read_properties()
     blocks = tuple(deck.blocks)
     return Document(
@@ -70,31 +87,10 @@ def convert(source: SourceFile) -> Document:
         pages=tuple(Page(number, *deck.size) for number in wanted),
         page_kind="slide",
         total_pages=len(names) if len(wanted) < len(names) else 0,
-        name=source.name,
         tags=tags,
         properties=properties,
-        warnings=tuple(_list_warnings(deck, package)),
+        warnings=tuple(warnings),
     )
-
-
-def _list_warnings(deck: _Deck, package: Package) -> Iterator[str]:
-    if deck.hidden:
-        yield f"Hidden in the presentation, but converted like the others: slide {', '.join(map(str, deck.hidden))}."
-    if deck.missing:
-        yield f"Not in the file although the presentation lists them: slide {', '.join(map(str, deck.missing))}."
-    if package.has_macros:
-        yield "Macros in the file were left out."
-
-
-def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
-    """Yield the part names of the slides in order; empty for one that is missing or listed twice."""
-    relationships = package.read_relationships(main)
-    listed: set[str] = set()
-    for entry in root.iter("{p}sldId"):
-        relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
-        name = relationship.target if relationship else ""
-        yield "" if name in listed else name
-        listed.add(name)
 
 
 def _to_points(node: Element, name: str) -> float:

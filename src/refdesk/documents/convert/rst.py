@@ -69,7 +69,6 @@ def convert(source: SourceFile) -> Document:
     return Document(
         title=headings[0].text if headings else source.name,
         blocks=tuple(blocks),
-        name=source.name,
         warnings=(*decoded.warnings, *lost, *_warn_left_out(used)),
     )
 

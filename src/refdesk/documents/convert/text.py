@@ -13,7 +13,7 @@ from textwrap import dedent
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place
 from refdesk.errors import CannotConvert
 
-from .decoding import decode
+from .decoding import decode_text
 from .source import SourceFile
 
 MAX_CHARACTERS = 20_000_000
@@ -49,18 +49,14 @@ _ENDS_SENTENCE = (".", ",", ";", ":", "!", "?")
 
 def convert(source: SourceFile) -> Document:
     """Convert a text or a source file."""
-    decoded = decode(source.data, source.charset)
-    text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
-    if len(text) > MAX_CHARACTERS:
-        raise CannotConvert(
-            f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
-        )
+    decoded = decode_text(source, MAX_CHARACTERS)
+    text = decoded.text
     if not text.strip():
         raise CannotConvert("The file holds no text.")
     language = detect_language(source.name)
     if language:
         code = Code(text.strip("\n"), language)
-        return Document(source.name, (code,), name=source.name, warnings=decoded.warnings)
+        return Document(source.name, (code,), warnings=decoded.warnings)
     # Some texts have a margin.
     indents = Counter(_measure_indent(line) for line in text.splitlines() if line.strip())
     reader = _TextReader(indents.most_common(1)[0][0])
@@ -74,7 +70,6 @@ def convert(source: SourceFile) -> Document:
         title=next((block.text for block in blocks if isinstance(block, Heading)), source.name),
         blocks=tuple(blocks),
         pages=tuple(map(Page, range(1, len(pages) + 1))) if len(pages) > 1 else (),
-        name=source.name,
         warnings=decoded.warnings,
     )
 
@@ -153,22 +148,11 @@ class _TextReader:
 
     def _iter_items(self, stanza: Sequence[str]) -> Iterator[ListItem]:
         indents: list[int] = []
-        for lines in _split_items(stanza):
-            found = _BULLET.match(lines[0])
-            assert found is not None
-            indents = [*(indent for indent in indents if indent < len(found[1])), len(found[1])]
-            text = _join_lines([lines[0][found.end() :], *lines[1:]])
-            yield ListItem(text, (), len(indents) - 1, found[2] is not None, int(found[2] or 1))
-
-
-def _split_items(stanza: Sequence[str]) -> Iterator[list[str]]:
-    item: list[str] = []
-    for line in stanza:
-        if item and _BULLET.match(line):
-            yield item
-            item = []
-        item.append(line)
-    yield item
+        marks = [(at, match) for at, line in enumerate(stanza) if (match := _BULLET.match(line))]
+        for (at, mark), end in zip(marks, [*(at for at, _ in marks[1:]), None], strict=True):
+            indents = [*(indent for indent in indents if indent < len(mark[1])), len(mark[1])]
+            text = _join_lines([stanza[at][mark.end() :], *stanza[at + 1 : end]])
+            yield ListItem(text, (), len(indents) - 1, mark[2] is not None, int(mark[2] or 1))
 
 
 def _join_lines(lines: Sequence[str]) -> str:

@@ -66,7 +66,6 @@ def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
         total_pages=len(visible) if len(wanted) < len(visible) else 0,
-        name=source.name,
         tags=tags,
         properties=properties,
         warnings=tuple(workbook.warnings()),

@@ -34,7 +34,6 @@ def convert(source: SourceFile) -> Document:
     return Document(
         title=page.choose_title(blocks, tree, source.name),
         blocks=tuple(blocks),
-        name=source.name,
         tags=page.read_tags(tree),
         properties=page.read_properties(tree),
         warnings=(*decoded.warnings, *walk.warnings),

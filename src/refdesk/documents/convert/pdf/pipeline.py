@@ -72,7 +72,6 @@ def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_secon
             blocks,
             tuple(pages),
             total_pages=total if len(pages) < total else 0,
-            name=source.name,
             tags=metadata.read_keywords(document),
             properties=metadata.read_properties(document),
             warnings=tuple(warnings),
