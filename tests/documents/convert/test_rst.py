@@ -44,6 +44,10 @@ def test_a_manual_keeps_headings_tables_lists_and_figures(manual: Document) -> N
     assert Picture("The caption") in manual.blocks
 
 
+def test_directives_are_known_whatever_the_line_ends() -> None:
+    assert blocks("Text\r\n\r\n.. unseen-before::\r\n\r\n   Inside\r\n") == (Paragraph("Text"), Paragraph("Inside"))
+
+
 def test_code_of_sphinx_keeps_its_language_whatever_its_options(manual: Document) -> None:
     assert Code("x = 1\n\ny = 2", "python") in manual.blocks
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from refdesk.documents.model import Document, Heading
 from refdesk.errors import CannotConvert
 
-from .decoding import decode
+from .decoding import decode_text
 from .html import parse_fragment
 from .source import SourceFile
 
@@ -49,27 +49,26 @@ _SETTINGS = {
     "toc_backlinks": False,
     "footnote_references": "brackets",
 }
-_INCLUDING = frozenset(("include", "literalinclude", "raw", "csv-table"))
 
 
 def convert(source: SourceFile) -> Document:
     """Convert a reStructuredText file."""
-    decoded = decode(source.data, source.charset)
-    if len(decoded.text) > MAX_CHARACTERS:
-        raise CannotConvert(
-            f"The file has {len(decoded.text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
-        )
+    decoded = decode_text(source, MAX_CHARACTERS)
     if max(map(len, decoded.text.splitlines()), default=0) > MAX_LINE:
         raise CannotConvert(f"The file has a line of more than {MAX_LINE:,} characters; break it.")
     used = {name.lower() for name in _DIRECTIVE.findall(decoded.text)}
     blocks, lost = parse_fragment(_render(decoded.text, used), source.url)
     if not blocks:
         raise CannotConvert("The file holds no text.")
-    headings = [block for block in blocks if isinstance(block, Heading)]
+    included = sorted(used & {"include", "literalinclude", "raw"})
     return Document(
-        title=headings[0].text if headings else source.name,
+        title=next((block.text for block in blocks if isinstance(block, Heading)), source.name),
         blocks=tuple(blocks),
-        warnings=(*decoded.warnings, *lost, *_warn_left_out(used)),
+        warnings=(
+            *decoded.warnings,
+            *lost,
+            *(f"What `{name}` directives bring in from elsewhere is left out." for name in included),
+        ),
     )
 
 
@@ -88,8 +87,3 @@ def _render(text: str, directives: Iterable[str]) -> str:
     except SystemMessage as error:
         raise CannotConvert(f"The file is no valid reStructuredText: {error}.") from error
     return str(parts["html_body"])
-
-
-def _warn_left_out(directives: Iterable[str]) -> list[str]:
-    names = sorted(_INCLUDING.intersection(directives) - {"csv-table"})
-    return [f"What `{name}` directives bring in from elsewhere is left out." for name in names]
