@@ -23,26 +23,20 @@ NO_NAME = "index"
 
 def choose_download_name(disposition: str, path: str) -> str:
     """Return the name from a `Content-Disposition` header, or the last part of the URL's path."""
-    return clean_name(_parse_disposition(disposition)) or clean_name(unquote(path)) or NO_NAME
-
-
-def _parse_disposition(disposition: str) -> str:
     message = Message()
     message["Content-Disposition"] = disposition[:MAX_HEADER_CHARACTERS]
     try:
-        return message.get_filename("")
+        stated = message.get_filename("")
     except ValueError:  # a charset that cannot decode
-        return ""
+        stated = ""
+    return clean_name(stated) or clean_name(unquote(path)) or NO_NAME
 
 
 def clean_name(name: str) -> str:
     """Reduce a name to one path component of limited length without control characters, or to an empty string."""
     last = re.split(r"[/\\]", name)[-1]
     visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")
-    return _shorten(unicodedata.normalize("NFC", " ".join(visible.split())).strip(". "))
-
-
-def _shorten(name: str) -> str:
+    name = unicodedata.normalize("NFC", " ".join(visible.split())).strip(". ")
     if len(name) <= MAX_NAME_CHARACTERS:
         return name
     suffix = PurePosixPath(name).suffix

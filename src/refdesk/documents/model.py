@@ -253,7 +253,13 @@ def list_sections(blocks: Sequence[Block]) -> list[Section]:
     headings = [(index, block) for index, block in enumerate(blocks) if is_section_heading(block)]
     first = headings[0][0] if headings else len(blocks)
     found = [Section("start", "", 0, get_page(blocks[0]), (), 0, first)] if first else []
-    ends = _find_section_ends([heading.level for _, heading in headings], [index for index, _ in headings], len(blocks))
+    # A section ends at the next heading of its level or a higher one.
+    ends = [len(blocks)] * len(headings)
+    unfinished: list[int] = []
+    for index, (start, heading) in enumerate(headings):
+        while unfinished and headings[unfinished[-1]][1].level >= heading.level:
+            ends[unfinished.pop()] = start
+        unfinished.append(index)
     ids = SectionIds()
     above: list[Heading] = []
     for (start, heading), end in zip(headings, ends, strict=True):
@@ -298,17 +304,6 @@ def _list_terms(blocks: Sequence[Block], above: Section, end: int, ids: SectionI
 def is_section_heading(block: Block) -> TypeGuard[Heading]:
     """Whether a block is the heading of a section."""
     return isinstance(block, Heading) and not block.is_notice
-
-
-def _find_section_ends(levels: Sequence[int], starts: Sequence[int], last: int) -> list[int]:
-    """Return the end of each section: the next heading of its level or a higher one."""
-    ends = [last] * len(levels)
-    unfinished: list[int] = []
-    for index, level in enumerate(levels):
-        while unfinished and levels[unfinished[-1]] >= level:
-            ends[unfinished.pop()] = starts[index]
-        unfinished.append(index)
-    return ends
 
 
 class SectionIds:

@@ -25,21 +25,19 @@ class BlockBuilder:
 
     def add(self, block: Block) -> None:
         last = self._blocks[-1] if self._blocks else None
+        is_below_picture = len(self._blocks) > 1 and isinstance(self._blocks[-2], Picture)
         if isinstance(block, Code) and isinstance(last, Code):
             self._continuations.append(("\n" * (self._blank_lines + 1) + block.text, ()))
         else:
             self._flush()
-            self._append(block, last)
+            if isinstance(block, Table) and _is_caption(last) and not is_below_picture:
+                block = replace(block, caption=last.text)
+                self._blocks.pop()
+            elif _is_caption(block) and isinstance(last, Picture) and last.caption == block.text:
+                self._blocks[-1] = replace(last, caption="")
+            self._blocks.append(block)
         self._blank_lines = 0
         self._line_of_code = None
-
-    def _append(self, block: Block, last: Block | None) -> None:
-        if isinstance(block, Table) and _is_caption(last) and not self._is_picture_caption():
-            block = replace(block, caption=last.text)
-            self._blocks.pop()
-        elif _is_caption(block) and isinstance(last, Picture) and last.caption == block.text:
-            self._blocks[-1] = replace(last, caption="")
-        self._blocks.append(block)
 
     def add_title(self, title: Heading) -> None:
         """Append the document title, which is dropped if a later heading repeats it."""
@@ -84,18 +82,15 @@ class BlockBuilder:
             texts.append(text)
             length += len(text)
         self._continuations.clear()
-        completed = replace(last, text=last.text + "".join(texts))
-        self._blocks[-1] = (
-            replace(completed, spans=(*completed.spans, *spans)) if isinstance(completed, ListItem) else completed
-        )
+        text = last.text + "".join(texts)
+        if isinstance(last, ListItem):
+            last = replace(last, spans=(*last.spans, *spans))
+        self._blocks[-1] = replace(last, text=text)
 
     def build(self) -> tuple[Block, ...]:
         self._flush()
         repeated = {at for at in (0, *self._titles) if self._is_repeated(at)}
         return tuple(block for at, block in enumerate(self._blocks) if at not in repeated)
-
-    def _is_picture_caption(self) -> bool:
-        return len(self._blocks) > 1 and isinstance(self._blocks[-2], Picture)
 
     def _is_repeated(self, at: int) -> bool:
         """Whether the next heading repeats a title, to which exporters may add the name of a site or book.

@@ -111,9 +111,13 @@ class Package:
         if known is None:
             folder, name = posixpath.split(part)
             root = self.read_xml(posixpath.join(folder, "_rels", f"{name}.rels"))
-            nodes = root if root is not None else ()
-            known = {node.get("Id", ""): _parse_relationship(node, folder) for node in nodes}
-            self._relationships[part] = known
+            known = self._relationships[part] = {}
+            for node in root if root is not None else ():
+                kind, target = node.get("Type", "").rpartition("/")[2], node.get("Target", "")
+                external = node.get("TargetMode") == "External"
+                if not external:
+                    target = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+                known[node.get("Id", "")] = Relationship(kind, target, external)
         return known
 
     def find_related(self, part: str, kind: str) -> str | None:
@@ -150,13 +154,6 @@ _PROPERTIES: Mapping[str, str] = {
     "modified": "modified",
     "date": "modified",
 }
-
-
-def _parse_relationship(node: Element, folder: str) -> Relationship:
-    kind, target = node.get("Type", "").rpartition("/")[2], node.get("Target", "")
-    if node.get("TargetMode") == "External":
-        return Relationship(kind, target, external=True)
-    return Relationship(kind, posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/"), external=False)
 
 
 @contextmanager

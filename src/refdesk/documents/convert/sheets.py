@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from refdesk.documents.convert.blocks import MAX_GRID_CELLS
@@ -50,7 +50,7 @@ class Sheet:
 
     def put(self, row: int, column: int, text: str, *, is_text: bool) -> None:
         """Set a cell."""
-        self._cells[row, column] = _FilledCell(text, row, column, row, column, is_text)
+        self._cells[row, column] = _FilledCell(row, column, row, column, text, is_text)
 
     def put_spanning(self, row: int, column: int, text: str, tall: int, wide: int, *, is_text: bool) -> None:
         """Set a cell that may be merged with others."""
@@ -63,18 +63,13 @@ class Sheet:
         for area in self.merges:
             cell = self._cells.get((area.top, area.left))
             if cell and area.cell_count <= MAX_MERGED_PLACES:
-                merged = _FilledCell(cell.text, cell.top, cell.left, area.bottom, area.right, cell.is_text)
-                self._cells[area.top, area.left] = merged
+                self._cells[area.top, area.left] = replace(cell, bottom=area.bottom, right=area.right)
         return [self._cells[at] for at in sorted(self._cells)]
 
 
 @dataclass(frozen=True, slots=True)
-class _FilledCell:
+class _FilledCell(Area):
     text: str
-    top: int
-    left: int
-    bottom: int
-    right: int
     is_text: bool
 
 

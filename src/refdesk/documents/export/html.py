@@ -101,11 +101,8 @@ def _render_table(table: Table) -> str:
     by_row: dict[int, list[Cell]] = {}
     for cell in table.cells:
         by_row.setdefault(cell.row, []).append(cell)
-    rows = (
-        "".join(map(_render_cell, sorted(by_row.get(row, []), key=lambda cell: cell.column)))
-        for row in range(table.rows)
-    )
-    return f"<table>{caption}" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+    rows = (sorted(by_row.get(row, []), key=lambda cell: cell.column) for row in range(table.rows))
+    return f"<table>{caption}" + "".join(f"<tr>{''.join(map(_render_cell, row))}</tr>" for row in rows) + "</table>"
 
 
 def _render_cell(cell: Cell) -> str:
@@ -149,11 +146,8 @@ def _close_until(limit: int, text: str, position: int, open_spans: list[tuple[in
 def _make_tags(span: Span) -> tuple[str, str]:
     if span.kind != "link":
         return f"<{_TAGS[span.kind]}>", f"</{_TAGS[span.kind]}>"
-    return (f'<a href="{escape(span.target)}">', "</a>") if _is_safe(span.target) else ("", "")
-
-
-def _is_safe(target: str) -> bool:
     try:
-        return urlsplit(target.strip()).scheme.lower() in SAFE_SCHEMES
+        is_safe = urlsplit(span.target.strip()).scheme.lower() in SAFE_SCHEMES
     except ValueError:
-        return False
+        is_safe = False
+    return (f'<a href="{escape(span.target)}">', "</a>") if is_safe else ("", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from refdesk.documents.model import (
@@ -147,21 +148,17 @@ def _render_spans(text: str, spans: Sequence[Span], start: int, end: int) -> Ite
     """Render a range, each outermost span wrapped around its content."""
     position = start
     for index, span in enumerate(spans):
-        first, last = _trim_span(text, max(span.start, start), min(span.end, end))
+        # Without whitespace at the ends: `** bold **` isn't emphasis.
+        piece = text[max(span.start, start) : min(span.end, end)]
+        first = max(span.start, start) + len(piece) - len(piece.lstrip())
+        last = first + len(piece.strip())
         if first < position or first >= last:
             continue
         yield escape_markdown(text[position:first])
-        yield _wrap_span(text, span, _select_spans(spans, index + 1, last), first, last)
+        stop = bisect_left(spans, last, index + 1, key=lambda span: span.start)
+        yield _wrap_span(text, span, spans[index + 1 : stop], first, last)
         position = last
     yield escape_markdown(text[position:end])
-
-
-def _select_spans(spans: Sequence[Span], index: int, end: int) -> Sequence[Span]:
-    """Return the spans from an index on that start before `end`, given spans sorted by start."""
-    stop = index
-    while stop < len(spans) and spans[stop].start < end:
-        stop += 1
-    return spans[index:stop]
 
 
 def _wrap_span(text: str, span: Span, inner: Sequence[Span], start: int, end: int) -> str:
@@ -190,12 +187,3 @@ def render_code_span(text: str) -> str:
 def format_link_target(target: str) -> str:
     """Return a link target as Markdown writes it, in angle brackets if it has blanks or parentheses."""
     return f"<{target}>" if re.search(r"[\s()]", target) else target
-
-
-def _trim_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """Trim whitespace at the ends: `** bold **` isn't emphasis."""
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end

@@ -172,14 +172,14 @@ _TEX = 'annotation[encoding="application/x-tex"], annotation[encoding="applicati
 def extract_text(node: LexborNode) -> str:
     """Return the text of an element on one line."""
     text = "".join(_iter_pieces(node, _get_word_separator))
+
+    def replace_script(match: re.Match[str]) -> str:
+        before = match.string[max(match.start() - 2, 0) : match.start()]
+        return format_script("sup" if match[1] == "\ue000" else "sub", before, match[2])
+
     if "\ue002" in text:
-        text = _SCRIPT.sub(_replace_script, text).translate(_SCRIPT_MARKS)
+        text = _SCRIPT.sub(replace_script, text).translate(_SCRIPT_MARKS)
     return collapse_whitespace(text).strip()
-
-
-def _replace_script(match: re.Match[str]) -> str:
-    before = match.string[max(match.start() - 2, 0) : match.start()]
-    return format_script("sup" if match[1] == "\ue000" else "sub", before, match[2])
 
 
 def format_script(tag: str, before: str, text: str) -> str:
@@ -283,22 +283,17 @@ _STOPS = frozenset(("body", "main", "article", "section", "li", "blockquote"))
 
 def detect_language(node: LexborNode) -> str:
     """Return the language of a `pre`, or an empty string."""
-    for name in _iter_names(node):
-        language = _ALIASES.get(name.lower(), name.lower())
-        if language not in _NO_LANGUAGE and len(language) <= 30:
-            return language
-    return ""
-
-
-def _iter_names(node: LexborNode) -> Iterator[str]:
-    inner = node.css_first("code")
-    yield from _iter_own_names(inner) if inner is not None else ()
+    element: LexborNode | None = node.css_first("code")
     above: LexborNode | None = node
-    for _ in range(_ANCESTORS + 1):
+    for _ in range(_ANCESTORS + 2):
+        for name in _iter_own_names(element) if element is not None else ():
+            language = _ALIASES.get(name.lower(), name.lower())
+            if language not in _NO_LANGUAGE and len(language) <= 30:
+                return language
         if above is None or above.tag in _STOPS:
-            return
-        yield from _iter_own_names(above)
-        above = above.parent
+            break
+        element, above = above, above.parent
+    return ""
 
 
 def _iter_own_names(node: LexborNode) -> Iterator[str]:

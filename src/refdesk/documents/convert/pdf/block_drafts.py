@@ -139,17 +139,28 @@ class DraftBuilder:
 
     def _add_line(self, line: Line, following: Line | None, page: PageLines, code: set[int]) -> None:
         key = id(line)
+        last = self.drafts[-1] if self.drafts else None
         if key in page.tables:
-            self._add_table(line, page.tables[key])
+            table = page.tables[key]
+            continued = last.table if last and last.lines and last.lines[0].page < line.page else None
+            if not (continued and extend_table(continued, table)):
+                self.drafts.append(Draft("table", [line], table=table, at=Place(table.page, table.box)))
         elif key in page.taken:
             return
         elif key in page.headings:
-            self._add_heading(line, *page.headings[key])
+            self._lists.clear()
+            level, block = page.headings[key]
+            if last and last.kind == "heading" and last.block == block and last.lines[0].page == line.page:
+                last.lines.append(line)
+            else:
+                self.drafts.append(Draft("heading", [line], level, block=block))
         elif key in code:
-            self._add_code(line)
+            if last and last.kind == "code" and not self._is_separate(last.lines[-1], line):
+                last.lines.append(line)
+            else:
+                self.drafts.append(Draft("code", [line]))
         elif line.tag and line.tag.kind != "container":
             tag = line.tag
-            last = self._last
             if last and last.block == tag.block and last.kind in ("paragraph", "item"):
                 last.lines.append(line)
             elif tag.labelled and tag.item not in self._items:
@@ -164,31 +175,6 @@ class DraftBuilder:
                 self.drafts.append(Draft("paragraph", [line], block=tag.block))
         else:
             self._add_text(line, following)
-
-    @property
-    def _last(self) -> Draft | None:
-        return self.drafts[-1] if self.drafts else None
-
-    def _add_table(self, line: Line, table: TableDraft) -> None:
-        last = self._last
-        if last and last.table and last.lines[0].page < line.page and extend_table(last.table, table):
-            return
-        self.drafts.append(Draft("table", [line], table=table, at=Place(table.page, table.box)))
-
-    def _add_heading(self, line: Line, level: int, block: int) -> None:
-        self._lists.clear()
-        last = self._last
-        if last and last.kind == "heading" and last.block == block and last.lines[0].page == line.page:
-            last.lines.append(line)
-        else:
-            self.drafts.append(Draft("heading", [line], level, block=block))
-
-    def _add_code(self, line: Line) -> None:
-        last = self._last
-        if last and last.kind == "code" and not self._is_separate(last.lines[-1], line):
-            last.lines.append(line)
-        else:
-            self.drafts.append(Draft("code", [line]))
 
     def _is_separate(self, above: Line, line: Line) -> bool:
         """Whether two code lines belong to different blocks, by distance or tags."""
@@ -233,9 +219,12 @@ class DraftBuilder:
             return True
         if following is None or (marker.is_ordered and 1 not in marker.numbers):
             return False
-        hangs = abs(following.left - marker.body) < 2 and following.left > line.left + 4
-        beside = following.left > line.left - 2 and _is_next_marker(marker, parse_marker(following))
-        return hangs or beside
+        if abs(following.left - marker.body) < 2 and following.left > line.left + 4:
+            return True
+        other = parse_marker(following)
+        if other is None or other.style != marker.style or following.left <= line.left - 2:
+            return False
+        return not marker.is_ordered or any(number + 1 in other.numbers for number in marker.numbers)
 
     def _continues(self, draft: Draft, line: Line) -> bool:
         above = draft.lines[-1]
@@ -282,27 +271,20 @@ def _make_picture(box: Box, page: int) -> Draft:
     return Draft("picture", [], at=Place(page, box))
 
 
-def _is_next_marker(marker: Marker, other: Marker | None) -> bool:
-    if other is None or other.style != marker.style:
-        return False
-    return not marker.is_ordered or any(number + 1 in other.numbers for number in marker.numbers)
-
-
 def find_right_limits(lines: Sequence[Line]) -> dict[int, float]:
     """Return the right edge of running text in each column; code and stray lines may exceed it."""
     prose: dict[int, list[float]] = {}
     others: dict[int, list[float]] = {}
     for line in lines:
         (prose if line.fixed < PROSE_SHARE else others).setdefault(line.column, []).append(line.right)
-    return {column: _find_edge(rights) for column, rights in (others | prose).items()}
-
-
-def _find_edge(rights: Sequence[float]) -> float:
-    """Return the outermost position where many lines end, or the longest line in ragged text."""
-    counted = Counter(round(right / 2) for right in rights)
-    least = max(FLUSH_LINES, FLUSH_SHARE * len(rights))
-    flush = [place for place, count in counted.items() if count >= least]
-    return 2.0 * max(flush) + 1 if flush else max(rights)
+    limits: dict[int, float] = {}
+    for column, rights in (others | prose).items():
+        # The outermost position where many lines end, or the longest line in ragged text.
+        counted = Counter(round(right / 2) for right in rights)
+        least = max(FLUSH_LINES, FLUSH_SHARE * len(rights))
+        flush = [place for place, count in counted.items() if count >= least]
+        limits[column] = 2.0 * max(flush) + 1 if flush else max(rights)
+    return limits
 
 
 CAPTION_LINES = 6

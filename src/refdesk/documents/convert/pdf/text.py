@@ -31,7 +31,10 @@ def join_lines(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tupl
     writer = _Writer(vocabulary)
     for line in lines:
         writer.add_line(line.words)
-    return writer.finish()
+    text, kinds = "".join(writer.pieces), writer.kinds
+    # Uniform formatting is dropped, unless it is code.
+    is_uniform = len(kinds) == 1 and kinds[0][2] != "code"
+    return text, () if is_uniform else tuple(Span(start, end, kind) for start, end, kind in kinds if kind)
 
 
 def join_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
@@ -44,23 +47,23 @@ class _Writer:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
         self._length = 0
         self._last = ""
-        self._kinds: list[tuple[int, int, SpanKind | None]] = []
+        self.kinds: list[tuple[int, int, SpanKind | None]] = []
 
     def add_line(self, words: Sequence[Word]) -> None:
         """Add the words of the next line."""
         for place, word in enumerate(words):
-            if self._pieces and not (place and word.glued):
+            if self.pieces and not (place and word.glued):
                 self._separate(word, first=not place)
             start = self._length
             self._add(word.text)
             kind = _classify_word(word)
-            if self._kinds and self._kinds[-1][2] == kind:
-                self._kinds[-1] = (self._kinds[-1][0], self._length, kind)
+            if self.kinds and self.kinds[-1][2] == kind:
+                self.kinds[-1] = (self.kinds[-1][0], self._length, kind)
             else:
-                self._kinds.append((start, self._length, kind))
+                self.kinds.append((start, self._length, kind))
             self._last = word.text
 
     def _separate(self, word: Word, first: bool) -> None:
@@ -69,23 +72,16 @@ class _Writer:
             return
         joint = _choose_joint(self._last[:-1], word.text, self._vocabulary)
         if not joint:  # drop the hyphen
-            self._pieces[-1] = self._pieces[-1][:-1]
+            self.pieces[-1] = self.pieces[-1][:-1]
             self._length -= 1
-            start, end, kind = self._kinds[-1]
-            self._kinds[-1] = (start, end - 1, kind)
+            start, end, kind = self.kinds[-1]
+            self.kinds[-1] = (start, end - 1, kind)
         elif joint == " ":
             self._add(" ")
 
     def _add(self, text: str) -> None:
-        self._pieces.append(text)
+        self.pieces.append(text)
         self._length += len(text)
-
-    def finish(self) -> tuple[str, tuple[Span, ...]]:
-        """Return the text and its spans; uniform formatting is dropped, unless it is code."""
-        kinds = self._kinds
-        if len(kinds) == 1 and kinds[0][2] != "code":
-            return "".join(self._pieces), ()
-        return "".join(self._pieces), tuple(Span(start, end, kind) for start, end, kind in kinds if kind)
 
 
 def _classify_word(word: Word) -> SpanKind | None:
