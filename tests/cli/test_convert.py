@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -148,22 +149,15 @@ def test_a_document_that_is_not_there_is_told(refdesk: Refdesk) -> None:
     assert "There is no document 'nowhere'" in done.err
 
 
-class Terminal:
+class Terminal(io.StringIO):
     """Standard error as a terminal would be."""
 
     def __init__(self, *, is_terminal: bool) -> None:
-        self.written = ""
+        super().__init__()
         self._is_terminal = is_terminal
 
     def isatty(self) -> bool:
         return self._is_terminal
-
-    def write(self, text: str) -> int:
-        self.written += text
-        return len(text)
-
-    def flush(self) -> None:
-        return
 
 
 def test_a_terminal_sees_a_bar_that_fills_and_is_cleared() -> None:
@@ -173,9 +167,9 @@ def test_a_terminal_sees_a_bar_that_fills_and_is_cleared() -> None:
     bar.finish("a.pdf")
     bar.finish("b.pdf")
     bar.clear()
-    assert "[######..................] 0/2 a.pdf: page 5 of 10" in terminal.written
-    assert "[########################] 2/2 b.pdf" in terminal.written
-    assert terminal.written.endswith("\r\x1b[K")
+    assert "[######..................] 0/2 a.pdf: page 5 of 10" in terminal.getvalue()
+    assert "[########################] 2/2 b.pdf" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")
 
 
 def test_a_pipe_sees_no_bar() -> None:
@@ -183,4 +177,4 @@ def test_a_pipe_sees_no_bar() -> None:
     bar = ProgressBar(1, pipe)
     bar.finish("a.pdf")
     bar.clear()
-    assert pipe.written == ""
+    assert pipe.getvalue() == ""

@@ -7,8 +7,8 @@ import io
 import pytest
 
 from refdesk.calls import Answer
+from refdesk.cli.ask import PassageHit, format_hit, parse_hits
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.search_results import PassageHit, format_hit, parse_hits
 from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
 from refdesk.tools.documentation import DocumentationHit
 

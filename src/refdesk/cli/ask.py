@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +13,14 @@ from typing import Any
 from refdesk.app import Desk
 from refdesk.calls import LOCAL, Answer, Call
 from refdesk.cli.arguments import Misuse
+from refdesk.cli.convert import open_file, parse_page_range
 from refdesk.cli.error_report import HINTS, print_failure
-from refdesk.cli.inputs import open_file, parse_page_range
 from refdesk.cli.load_config import open_local_desk
-from refdesk.cli.search_results import format_hit, parse_hits
-from refdesk.cli.terminal import detect_style, print_json, sanitize
+from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
 from refdesk.documents.conversions import ConversionOptions, unheard
 from refdesk.errors import ERROR_META, UnknownTool
 from refdesk.ingest.sources import is_url
+from refdesk.tools.documentation import DocumentationHit
 
 ALL_COLLECTIONS = "all"
 """Commands search all collections by default, not those of a client's project."""
@@ -29,6 +30,57 @@ DEFAULT_LIMIT = 5
 
 MAX_DOCUMENTATION_RESULTS = 20
 """Result limit of `search_documentation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassageHit:
+    """A matching passage and its source."""
+
+    document_id: str
+    text: str
+    score: float
+    metadata: Mapping[str, Any]
+
+    @property
+    def anchors(self) -> frozenset[str]:
+        """Anchors of the sections that contain the passage."""
+        return frozenset(filter(None, self.metadata.get("anchors") or [self.metadata.get("anchor")]))
+
+    @property
+    def heading(self) -> str:
+        """Heading path of the passage, or its document's title."""
+        path = self.metadata.get("path") or self.metadata.get("section") or self.metadata.get("title") or ""
+        return path if isinstance(path, str) else " › ".join(path)
+
+    @property
+    def source(self) -> str:
+        """Document id with anchor, page, version and index date."""
+        metadata = self.metadata
+        anchor = f"#{metadata['anchor']}" if metadata.get("anchor") else ""
+        page = f", page {metadata['page']}" if metadata.get("page") else ""
+        version = f", version {metadata['version']}" if metadata.get("version") else ""
+        indexed = f", indexed {metadata['indexed_at'][:10]}" if metadata.get("indexed_at") else ""
+        return f"{self.document_id}{anchor}{page}{version}{indexed}"
+
+
+def parse_hits(answer: Answer) -> list[PassageHit]:
+    """Return the hits in an answer of `r2r_search` or `search_documentation`, best first."""
+    if answer.structured is not None:
+        results = answer.structured["results"]
+        return [PassageHit(one["document_id"], one["text"], one["score"], one["metadata"]) for one in results]
+    found = map(DocumentationHit.from_item, answer.result["content"])
+    return [
+        PassageHit(hit.metadata["source"], hit.text, hit.score, {**hit.metadata, "path": hit.heading})
+        for hit in found
+        if hit is not None and hit.score is not None
+    ]
+
+
+def format_hit(number: int, hit: PassageHit, query: str, style: TerminalStyle) -> str:
+    """Format a hit with heading and source, highlighting the query's words."""
+    heading = style.bold(sanitize(f"{number}. {hit.heading}"))
+    foot = style.faint(sanitize(f"{hit.source}, score {hit.score:.2f}"))
+    return f"{heading}\n{style.highlight(sanitize(hit.text.strip()), query)}\n{foot}"
 
 
 async def search(arguments: SimpleNamespace) -> int:

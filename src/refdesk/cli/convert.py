@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from refdesk.cli.inputs import open_file, parse_page_range
+from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.terminal import print_json, print_message
 from refdesk.config import Config
-from refdesk.documents.conversions import ConversionOptions, Export, open_conversions
+from refdesk.documents.conversions import ConversionOptions, Export, File, open_conversions
+from refdesk.documents.convert.source import PageRange
+from refdesk.documents.file_names import clean_name
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.ingest.sources import SourceFailure, is_url, list_folder
 from refdesk.telemetry import Metrics
@@ -134,3 +138,30 @@ def _write_output(target: Path | None, data: bytes) -> dict[str, str]:
     except OSError as error:
         raise CannotOpen(f"{target} cannot be written: {error.strerror or error}.") from None
     return {"target": str(target)}
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[File]:
+    """Open a local file for conversion."""
+    try:
+        # Don't block on a pipe without a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise CannotOpen(f"{path} can't be opened: {error.strerror or error}.") from None
+    try:
+        if not path.is_file():
+            raise CannotOpen(f"{path} isn't a file.")
+        yield File(fd, clean_name(path.name) or "document", os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def parse_page_range(text: str | None) -> PageRange | None:
+    """Parse `3` or `3-7`."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text)
+    pages = PageRange(int(match[1]), int(match[2] or match[1])) if match else None
+    if pages is None or not 1 <= pages.first <= pages.last:
+        raise Misuse("--pages: must be a page or a range such as 3-7, counted from 1")
+    return pages

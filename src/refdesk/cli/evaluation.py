@@ -17,9 +17,9 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, UserId
+from refdesk.cli.ask import parse_hits
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.search_results import parse_hits
 from refdesk.errors import CannotOpen, InvalidArguments, Problem, ToolFailure
 
 MAX_QUERY_LENGTH = 1000
@@ -246,9 +246,11 @@ def read_queries(lines: Iterable[str], qrels: Iterable[str] | None = None) -> Qu
     if qrels is None:
         queries = [_parse_section_query(row, line) for line, row in _iter_json_objects(lines)]
     else:
-        grades = read_qrels(qrels)
-        rows = ((_parse_text(row, line), grades.get(_parse_id(row))) for line, row in _iter_json_objects(lines))
-        queries = [Query(text, answers) for text, answers in rows if answers]
+        grades, queries = read_qrels(qrels), []
+        for line, row in _iter_json_objects(lines):
+            text, id = _parse_text(row, line), str(row.get("_id", row.get("id", row.get("qid"))))
+            if answers := grades.get(id):
+                queries.append(Query(text, answers))
     if not queries:
         raise _build_error("QUERIES", "has no judged query")
     return QuerySet(queries, by_document=qrels is not None)
@@ -283,10 +285,6 @@ def _parse_text(row: Mapping[str, Any], line: int) -> str:
     if not isinstance(text, str) or not text.strip():
         raise _build_error("QUERIES", f'line {line} must have a text under "query" or "text"')
     return text
-
-
-def _parse_id(row: Mapping[str, Any]) -> str:
-    return str(row.get("_id", row.get("id", row.get("qid"))))
 
 
 def _iter_json_objects(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:

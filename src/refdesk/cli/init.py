@@ -24,22 +24,29 @@ Next: `refdesk add docs/` adds your documents,
 
 def init(arguments: SimpleNamespace) -> int:
     """Run `refdesk init`. Existing files with other content are shown and kept, unless `--force` is given."""
-    changes = [change for change in (_plan_settings_file(arguments), _plan_mcp_json(arguments)) if not change.is_empty]
+    path = Path(arguments.config) if arguments.config else Path.cwd() / FILE_NAME
+    planned = [FileChange(path, read_text(path), render_template(), is_shared=True), _plan_mcp_json(arguments)]
+    changes = [change for change in planned if not change.is_empty]
     conflicts = [change for change in changes if _is_conflict(change) and not arguments.force]
-    displayed = changes if arguments.dry_run else conflicts
     if not arguments.json:
-        for change in displayed:
+        for change in changes if arguments.dry_run else conflicts:
             print(*colour_diff(change.diff(), detect_style(sys.stdout)), sep="\n")
     written = [] if arguments.dry_run else [change for change in changes if change not in conflicts]
     for change in written:
         change.write()
-    _print_summary(written, conflicts, arguments)
-    return ExitCode.FAILED if conflicts and not arguments.dry_run else ExitCode.OK
-
-
-def _plan_settings_file(arguments: SimpleNamespace) -> FileChange:
-    path = Path(arguments.config) if arguments.config else Path.cwd() / FILE_NAME
-    return FileChange(path, read_text(path), render_template(), is_shared=True)
+    code = ExitCode.FAILED if conflicts and not arguments.dry_run else ExitCode.OK
+    if arguments.json:
+        facts = {"written": [str(one.path) for one in written], "left": [str(one.path) for one in conflicts]}
+        print_json({**facts, "dry_run": arguments.dry_run})
+        return code
+    for change in written:
+        print(f"{'Changed' if change.before is not None else 'Wrote'} {change.path}")
+    for change in conflicts:
+        print_message(f"{change.path} exists and differs; --force overwrites it as shown above")
+    if not conflicts and not arguments.dry_run:
+        console = load_settings(arguments).own_url.removesuffix("/mcp") + "/console"
+        print(NEXT_STEPS.format(console=console) if written else "Both files are up to date; nothing to do.")
+    return code
 
 
 def _plan_mcp_json(arguments: SimpleNamespace) -> FileChange:
@@ -59,17 +66,3 @@ def _is_conflict(change: FileChange) -> bool:
     if change.path.name != ".mcp.json":
         return True
     return CLIENTS["claude-code"].read_entry(change.path, change.before, SERVER_NAME) is not None
-
-
-def _print_summary(written: list[FileChange], conflicts: list[FileChange], arguments: SimpleNamespace) -> None:
-    if arguments.json:
-        facts = {"written": [str(one.path) for one in written], "left": [str(one.path) for one in conflicts]}
-        print_json({**facts, "dry_run": arguments.dry_run})
-        return
-    for change in written:
-        print(f"{'Changed' if change.before is not None else 'Wrote'} {change.path}")
-    for change in conflicts:
-        print_message(f"{change.path} exists and differs; --force overwrites it as shown above")
-    if not conflicts and not arguments.dry_run:
-        console = load_settings(arguments).own_url.removesuffix("/mcp") + "/console"
-        print(NEXT_STEPS.format(console=console) if written else "Both files are up to date; nothing to do.")

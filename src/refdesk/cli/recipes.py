@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
 
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.terminal import print_message, print_table
+from refdesk.cli.terminal import print_json, print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
 from refdesk.ingest.ingester import Ingester, IngestOutcome
@@ -21,15 +19,12 @@ def recipes(arguments: SimpleNamespace) -> int:
     """Run `refdesk recipes`."""
     found = [recipe for name in names() if (recipe := find(name)) is not None]
     if arguments.json:
-        print(json.dumps([_to_dict(recipe) for recipe in found], indent=2, ensure_ascii=False))
+        facts = [{"name": one.name, "title": one.title, "home": one.home, "package": one.package} for one in found]
+        print_json(facts)
         return ExitCode.OK
-    print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(item.name, item.package or "-", item.title) for item in found])
+    print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(one.name, one.package or "-", one.title) for one in found])
     print("`refdesk add NAME` adds or updates a documentation set.")
     return ExitCode.OK
-
-
-def _to_dict(recipe: Recipe) -> dict[str, Any]:
-    return {"name": recipe.name, "title": recipe.title, "home": recipe.home, "package": recipe.package}
 
 
 async def add_documentation_sets(
@@ -45,7 +40,10 @@ async def add_documentation_sets(
         except ToolFailure as failure:
             outcome += IngestOutcome(failed=(SourceFailure(item.name, failure.detail),))
         else:
-            _print_summary(recipe, result)
+            if result.note:
+                print_message(result.note)
+            release = f" {result.release}" if result.release else ""
+            print_message(f"{recipe.title}{release} from {result.source}, in the collection {result.collection!r}")
             outcome += IngestOutcome(result.new, result.changed, result.unchanged, result.removed)
     return await ingester.wait_until_indexed(outcome)
 
@@ -73,10 +71,3 @@ async def _ingest_recipe(
         )
     finally:
         bar.clear()
-
-
-def _print_summary(recipe: Recipe, result: RecipeImport) -> None:
-    if result.note:
-        print_message(result.note)
-    release = f" {result.release}" if result.release else ""
-    print_message(f"{recipe.title}{release} from {result.source}, in the collection {result.collection!r}")

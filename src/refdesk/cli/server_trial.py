@@ -43,12 +43,17 @@ async def probe_server(name: str, server: McpServerConfig, version: str | None) 
     """Describe a server over a single connection attempt; raise RefdeskError if it fails."""
     settings = server.model_copy(update={"session": "pooled", "connect_tries": 1})
     started, connected = time.monotonic(), asyncio.Event()
+
+    def signal_settled(connection: Connection) -> None:
+        if connection.status.state in ("Running", "Error"):
+            connected.set()
+
     connection = Connection(
         name,
         settings,
         protocol_version=version,
         on_notification=lambda *_: None,
-        on_status=lambda one: _signal_settled(one, connected),
+        on_status=signal_settled,
     )
     running = asyncio.create_task(connection.run())
     try:
@@ -64,11 +69,6 @@ async def probe_server(name: str, server: McpServerConfig, version: str | None) 
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-
-
-def _signal_settled(connection: Connection, connected: asyncio.Event) -> None:
-    if connection.status.state in ("Running", "Error"):
-        connected.set()
 
 
 async def _describe_server(connection: Connection) -> dict[str, Any]:
