@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.setup.changes import FileChange, colour_diff, read_text
+from refdesk.cli.setup.changes import FileChange, read_text
 from refdesk.cli.setup.clients import CLIENTS, Remote
-from refdesk.cli.terminal import detect_style, print_json, print_message
+from refdesk.cli.terminal import print_json, print_message
 from refdesk.config.loading import FILE_NAME
 from refdesk.config.template import render_template
 
@@ -30,7 +29,7 @@ def init(arguments: SimpleNamespace) -> int:
     conflicts = [change for change in changes if _is_conflict(change) and not arguments.force]
     if not arguments.json:
         for change in changes if arguments.dry_run else conflicts:
-            print(*colour_diff(change.diff(), detect_style(sys.stdout)), sep="\n")
+            change.print_diff()
     written = [] if arguments.dry_run else [change for change in changes if change not in conflicts]
     for change in written:
         change.write()

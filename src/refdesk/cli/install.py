@@ -13,9 +13,9 @@ from refdesk.cli.arguments import Misuse
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.setup.changes import FileChange, colour_diff
+from refdesk.cli.setup.changes import FileChange
 from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Local, Remote
-from refdesk.cli.terminal import confirm, detect_style, print_json, print_message, print_result, sanitize
+from refdesk.cli.terminal import confirm, print_json, print_message, print_result, sanitize
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
@@ -94,7 +94,7 @@ def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:
     if change.is_empty:
         return _print_unchanged(change.path, f"{change.path} is up to date", arguments.json)
     if not arguments.json:
-        print(*colour_diff(change.diff(), detect_style(sys.stdout)), sep="\n", flush=True)
+        change.print_diff()
     if not arguments.dry_run and not arguments.yes:
         if arguments.json or not sys.stdin.isatty():
             raise Misuse(

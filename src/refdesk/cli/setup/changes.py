@@ -6,11 +6,12 @@ import difflib
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from refdesk.cli.terminal import TerminalStyle, sanitize
+from refdesk.cli.terminal import detect_style, sanitize
 from refdesk.config.plain_files import read_plain_text
 from refdesk.errors import CannotOpen
 from refdesk.support.fs import replace_file
@@ -47,6 +48,15 @@ class FileChange:
             (self.before or "").splitlines(), self.after.splitlines(), old, str(self.path), lineterm=""
         )
         return [sanitize(line) for line in lines]
+
+    def print_diff(self) -> None:
+        """Print the change as a diff, in colour on a terminal."""
+        style = detect_style(sys.stdout)
+        colours = {"---": style.bold, "+++": style.bold, "+": style.green, "-": style.red}
+        for line in self.diff():
+            colour = next((colour for sign, colour in colours.items() if line.startswith(sign)), str)
+            print(colour(line))
+        sys.stdout.flush()
 
     def write(self) -> Path | None:
         """Write the change and return the backup's path, if there is one; raise CannotOpen if it fails."""
@@ -86,16 +96,3 @@ def edit_keeping_line_endings(text: str, edit: Callable[[str], str]) -> str:
     if text.count("\n") != text.count("\r\n") or plain == text:
         return edit(text)
     return edit(plain).replace("\n", "\r\n")
-
-
-def colour_diff(lines: list[str], style: TerminalStyle) -> Iterator[str]:
-    """Yield the lines of a diff in colour."""
-    for line in lines:
-        if line.startswith(("---", "+++")):
-            yield style.bold(line)
-        elif line.startswith("+"):
-            yield style.green(line)
-        elif line.startswith("-"):
-            yield style.red(line)
-        else:
-            yield line
