@@ -269,17 +269,11 @@ class _CommandTail(ExamplesCommand):
         return ["[OPTIONS]", "NAME", "(URL | -- COMMAND [ARGUMENT]...)"]
 
 
-def _server_action(
-    name: str, summary: str, *params: click.Parameter, kind: type[click.Command] = ExamplesCommand
-) -> click.Command:
-    return command(name, summary, *params, module="servers", function="servers", kind=kind)
-
-
 _server = argument("name", "Name of the server", complete="servers")
 
 _server_actions = [
-    _server_action("list", "List the servers, with their state if Refdesk is running"),
-    _server_action(
+    command("list", "List the servers, with their state if Refdesk is running", module="servers", function="servers"),
+    command(
         "add",
         "Add a server, by its URL or by a command after --",
         argument("name", "Name of the server"),
@@ -291,13 +285,20 @@ _server_actions = [
         option("--docs TOOL[:ARGUMENT]", "Search tool to include in search_documentation"),
         flag("--short", "Open a new connection for each operation"),
         flag("--replace", "Replace a server of the same name"),
+        module="servers",
         kind=_CommandTail,
     ),
-    _server_action("remove", "Remove a server", _server),
-    _server_action("enable", "Enable a server", _server),
-    _server_action("disable", "Disable a server", _server),
-    _server_action("test", "Connect to a server and describe what it offers", _server),
-    _server_action(
+    command("remove", "Remove a server", _server, module="servers", function="change"),
+    command("enable", "Enable a server", _server, module="servers", function="change"),
+    command("disable", "Disable a server", _server, module="servers", function="change"),
+    command(
+        "test",
+        "Connect to a server and describe what it offers",
+        _server,
+        module="server_trial",
+        function="try_server",
+    ),
+    command(
         "import",
         "Import the servers of other MCP clients",
         argument("file", "File of a client  [default: all that are found]", required=False, complete="files"),
@@ -305,20 +306,24 @@ _server_actions = [
         option("--only NAME", "Import only this server (repeatable)", multiple=True),
         flag("--replace", "Replace servers of the same name"),
         flag("--dry-run", "Show what would be imported, and write nothing"),
+        module="server_import",
+        function="import_servers",
     ),
-    _server_action(
+    command(
         "logs",
         "Show what a server wrote to standard error",
         _server,
         option("--lines N", "Number of last lines", type=Count(), default=50, show_default=True),
+        module="servers",
     ),
-    _server_action(
+    command(
         "approve",
         "Review changed tools, and approve or reject them",
         argument("name", "Server  [default: show all]", required=False, complete="servers"),
         argument("tool", "One of its tools  [default: all that wait for approval]", required=False),
         flag("--yes", "Do not ask for confirmation"),
         flag("--reject", "Reject the tools until they change again"),
+        module="server_approval",
     ),
 ]
 

@@ -6,16 +6,16 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.terminal import confirm, detect_style, print_message
 from refdesk.downstream.fleet.pins import HeldTool, Pins, escape_unprintable
 
 
-def approve(folder: Path, arguments: SimpleNamespace) -> int:
+def approve(arguments: SimpleNamespace) -> int:
     """List the held tools; with a server's name, approve or reject them after confirmation."""
-    pins = Pins(folder)
+    pins = Pins(load_settings(arguments).data_path / "downstream")
     held = pins.list_held(arguments.name, arguments.tool)
     # ASCII only: other characters of an unapproved tool may hide something.
     listing = json.dumps({"held": [asdict(one) for one in held]}, indent=2)

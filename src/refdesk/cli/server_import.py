@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from refdesk.cli.arguments import Misuse
+from refdesk.cli.load_config import load_settings
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.config.server_entries import get_server_key, read_entries
@@ -38,8 +39,10 @@ WORKSPACE = re.compile(r"\$\{(?:workspaceFolder|workspaceRoot)(?::[^{}]*)?\}")
 MAX_DEPTH = 8
 
 
-def import_servers(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
+def import_servers(arguments: SimpleNamespace) -> int:
     """Import the servers of all files, and print a result for each."""
+    config = load_settings(arguments)
+    file = ServersFile(config.servers_path)
     importer = _Importer(config, file.entries(), arguments.replace)
     results: list[dict[str, str]] = []
     for source in _iter_files(arguments):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
+from refdesk.cli.load_config import load_settings
+from refdesk.cli.servers import require_server
 from refdesk.cli.terminal import print_json, print_message, sanitize
-from refdesk.config import Config, McpServerConfig
+from refdesk.config import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.files.servers_file import ServersFile, switched_on
 from refdesk.errors import RefdeskError, ServerAway
 
 MAX_LISTED_TOOLS = 10
@@ -20,19 +25,23 @@ MAX_LISTED_TOOLS = 10
 LISTS = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resources/list"}
 
 
-def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool) -> int:
+async def try_server(arguments: SimpleNamespace) -> int:
     """Print a description of the server, or why it can't be used, and return the exit code."""
+    config, name = load_settings(arguments), arguments.name
+    server = require_server(config, name)
+    if not server.enabled and name not in config.mcpServers:
+        server = switched_on(name, ServersFile(config.servers_path).entries()[name], os.environ)
     # The printed result already includes what would be logged.
     logging.getLogger("refdesk").addHandler(logging.NullHandler())
     try:
-        facts = asyncio.run(probe_server(name, server, config.downstream.protocol_version))
+        facts = await probe_server(name, server, config.downstream.protocol_version)
     except RefdeskError as error:
-        if as_json:
+        if arguments.json:
             print_json({"name": name, "ok": False, "problem": error.detail})
         else:
             print_message(error.detail)
         return 1
-    if as_json:
+    if arguments.json:
         print_json({"name": name, "ok": True, **facts})
     else:
         _print(name, facts)

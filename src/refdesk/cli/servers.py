@@ -15,57 +15,60 @@ from refdesk.cli.terminal import print_json, print_message, print_result, print_
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.variables import SERVER_VARIABLE, is_secret_name
 from refdesk.downstream.files.server_log import read_last_lines
-from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, require_own, switch, switched_on, usable
+from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, require_own, switch, usable
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
 
-HEADER = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
-
 
 def servers(arguments: SimpleNamespace) -> int:
-    """Run `refdesk servers`."""
+    """Run `refdesk servers list`."""
+    config = load_settings(arguments)
+    stored = ServersFile(config.servers_path).read(os.environ)
+    source = config.sources.get("mcpServers", "configuration")
+    facts = [_describe(name, server, source) for name, server in config.mcpServers.items()]
+    facts += [
+        _describe(name, one, "servers.json") for name, one in stored.servers.items() if name not in config.mcpServers
+    ]
+    desk = probe_desk(config.own_url)
+    live = desk.server_states if desk is not None and desk.is_refdesk else None
+    for entry in facts:
+        entry["live"] = live.get(entry["name"]) if live is not None else None
+    problems = [str(fault) for fault in stored.problems]
+    if arguments.json:
+        print_json({"running": live is not None, "servers": facts, "problems": problems})
+        return 1 if problems else 0
+    if live is None:
+        print_message(f"no server runs at {config.own_url}; showing the configuration")
+    print_table(("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE"), [_format_row(entry) for entry in facts])
+    for problem in problems:
+        print_message(problem)
+    return 1 if problems else 0
+
+
+def _describe(name: str, server: McpServerConfig, source: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "transport": server.kind,
+        "where": server.where,
+        "enabled": server.enabled,
+        "session": server.session,
+        "source": source,
+    }
+
+
+def _format_row(entry: Mapping[str, Any]) -> Sequence[str]:
+    live = entry["live"]
+    state = "enabled" if entry["enabled"] else "disabled"
+    if isinstance(live, Mapping) and isinstance(live.get("state"), str):
+        message = live.get("message")
+        state = f"{live['state']}({message})" if message else live["state"]
+    return entry["name"], entry["transport"], state, entry["source"], entry["where"]
+
+
+def add(arguments: SimpleNamespace) -> int:
+    """Run `refdesk servers add`."""
     config = load_settings(arguments)
     file = ServersFile(config.servers_path)
-    match arguments.action:
-        case "add":
-            return _add(file, config, arguments)
-        case "remove" | "enable" | "disable":
-            return _change(file, config, arguments)
-        case "import":
-            from refdesk.cli.server_import import import_servers
-
-            return import_servers(file, config, arguments)
-        case "test":
-            from refdesk.cli.server_trial import try_server
-
-            name, server = require_server(file, config, arguments.name)
-            if not server.enabled and name not in config.mcpServers:
-                server = switched_on(name, file.entries()[name], os.environ)
-            return try_server(name, server, config, arguments.json)
-        case "logs":
-            return _logs(file, config, arguments)
-        case "approve":
-            from refdesk.cli.server_approval import approve
-
-            return approve(config.data_path / "downstream", arguments)
-    return _list(file, config, arguments.json)
-
-
-def require_server(file: ServersFile, config: Config, name: str) -> tuple[str, McpServerConfig]:
-    """Return a usable server by name; raise InvalidArguments with a suggestion or with its faults."""
-    if name in config.mcpServers:
-        return name, config.mcpServers[name]
-    stored = file.read(os.environ)
-    if name in stored.servers:
-        return name, stored.servers[name]
-    if faults := stored.broken.get(name):
-        raise InvalidArguments([Problem("NAME", "; ".join(map(str, faults)))])
-    nearest = nearest_name(name, [*config.mcpServers, *stored.servers])
-    hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
-    raise InvalidArguments([Problem("NAME", f"no server named {sanitize(name)[:80]!r}; {hint}")])
-
-
-def _add(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
     name, entry = arguments.name, _build_entry(arguments)
     if name in config.mcpServers:
         rule = f"the configuration already has a server named {name!r}; change it there, or choose another name"
@@ -114,8 +117,10 @@ def _parse_pairs(option: str, values: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def _change(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
-    name, action = arguments.name, arguments.action
+def change(arguments: SimpleNamespace) -> int:
+    """Run `refdesk servers remove`, `enable` or `disable`."""
+    config, name, action = load_settings(arguments), arguments.name, arguments.action
+    file = ServersFile(config.servers_path)
     if action == "remove":
         require_own(config, name, file.entries())
         file.remove(name)
@@ -125,59 +130,31 @@ def _change(file: ServersFile, config: Config, arguments: SimpleNamespace) -> in
     return 0
 
 
-def _list(file: ServersFile, config: Config, as_json: bool) -> int:
-    stored = file.read(os.environ)
-    source = config.sources.get("mcpServers", "configuration")
-    facts = [_describe(name, server, source) for name, server in config.mcpServers.items()]
-    facts += [
-        _describe(name, one, "servers.json") for name, one in stored.servers.items() if name not in config.mcpServers
-    ]
-    desk = probe_desk(config.own_url)
-    live = desk.server_states if desk is not None and desk.is_refdesk else None
-    for entry in facts:
-        entry["live"] = live.get(entry["name"]) if live is not None else None
-    problems = [str(fault) for fault in stored.problems]
-    if as_json:
-        print_json({"running": live is not None, "servers": facts, "problems": problems})
-        return 1 if problems else 0
-    if live is None:
-        print_message(f"no server runs at {config.own_url}; showing the configuration")
-    print_table(HEADER, [_format_row(entry) for entry in facts])
-    for problem in problems:
-        print_message(problem)
-    return 1 if problems else 0
-
-
-def _describe(name: str, server: McpServerConfig, source: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "transport": server.kind,
-        "where": server.where,
-        "enabled": server.enabled,
-        "session": server.session,
-        "source": source,
-    }
-
-
-def _format_row(entry: Mapping[str, Any]) -> Sequence[str]:
-    live = entry["live"]
-    state = "enabled" if entry["enabled"] else "disabled"
-    if isinstance(live, Mapping) and isinstance(live.get("state"), str):
-        message = live.get("message")
-        state = f"{live['state']}({message})" if message else live["state"]
-    return entry["name"], entry["transport"], state, entry["source"], entry["where"]
-
-
-def _logs(file: ServersFile, config: Config, arguments: SimpleNamespace) -> int:
-    name, server = require_server(file, config, arguments.name)
+def logs(arguments: SimpleNamespace) -> int:
+    """Run `refdesk servers logs`."""
+    config, name = load_settings(arguments), arguments.name
+    server = require_server(config, name)
     lines = read_last_lines(config.data_path / "downstream", name, arguments.lines)
     if arguments.json:
         print_json({"name": name, "lines": lines})
-        return 0
-    if not lines:
+    elif lines:
+        print("\n".join(map(sanitize, lines)))
+    else:
         has_output = server.kind == "stdio"
         why = "has not written anything yet" if has_output else f"uses {server.kind}, so it has no standard error"
         print_message(f"{name!r} {why}")
-    for line in lines:
-        print(sanitize(line))
     return 0
+
+
+def require_server(config: Config, name: str) -> McpServerConfig:
+    """Return a usable server by name; raise InvalidArguments with a suggestion or with its faults."""
+    if name in config.mcpServers:
+        return config.mcpServers[name]
+    stored = ServersFile(config.servers_path).read(os.environ)
+    if name in stored.servers:
+        return stored.servers[name]
+    if faults := stored.broken.get(name):
+        raise InvalidArguments([Problem("NAME", "; ".join(map(str, faults)))])
+    nearest = nearest_name(name, [*config.mcpServers, *stored.servers])
+    hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
+    raise InvalidArguments([Problem("NAME", f"no server named {sanitize(name)[:80]!r}; {hint}")])
