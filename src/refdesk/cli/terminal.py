@@ -13,20 +13,8 @@ from typing import Any, TextIO
 
 RESET = "\x1b[0m"
 
-MIN_STEM_LENGTH = 3
-"""Letters. Shorter stems match half of all words, so such words are matched whole."""
-
-STOP_WORDS = frozenset(
-    "a about an and any are as at be by can do does for from has have how i if in into is it its me my no not of on or "
-    "our so than that the their them then there these they this to was we what when where which who why will with you "
-    "your".split()
-)
-"""Stop words that aren't highlighted."""
-
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and characters that change the text direction."""
-
-_ENDING = re.compile(r"(?:ies|ing|ions?|ed|es|e|s|y)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +33,17 @@ class TerminalStyle:
     yellow = partialmethod(_wrap, "\x1b[33m")
 
     def highlight(self, text: str, query: str) -> str:
-        """Return the text with the query's words in bold, including inflected forms."""
-        patterns = []
-        for word in dict.fromkeys(re.findall(r"\w+", query.casefold())):
-            stem = _ENDING.sub("", word)
-            if word not in STOP_WORDS:
-                patterns.append(rf"{re.escape(stem)}\w*" if len(stem) >= MIN_STEM_LENGTH else rf"{re.escape(word)}\b")
-        if not self.is_enabled or not patterns:
+        """Return the text with the words in bold that match the query in the full-text index."""
+        if not self.is_enabled:
             return text
-        return re.sub(rf"\b(?:{'|'.join(patterns)})", lambda word: self.bold(word[0]), text, flags=re.IGNORECASE)
+        from refdesk.engines.analyzer import extract_index_terms, is_stop_word
+
+        terms = {term for term in extract_index_terms(query) if not is_stop_word(term)}
+
+        def mark(word: re.Match[str]) -> str:
+            return word[0] if terms.isdisjoint(extract_index_terms(word[0])) else self.bold(word[0])
+
+        return re.sub(r"\w+", mark, text)
 
 
 def detect_style(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
