@@ -7,7 +7,7 @@ anchor), and the BEIR format, where a second file, the qrels, names the document
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log2
 from pathlib import Path
@@ -156,9 +156,8 @@ class QuerySet:
 
     def ranking(self, query: Query, results: Iterable[RankedResult]) -> list[RankedResult]:
         """Return the eligible results in order; by document, only the first result of each."""
-        eligible = [
-            r for r in results if not (query.source_document and has_path(r.document_id, query.source_document))
-        ]
+        source = query.source_document
+        eligible = [one for one in results if not (source and has_path(one.document_id, source))]
         if not self.by_document:
             return eligible
         first: dict[str, RankedResult] = {}
@@ -243,14 +242,32 @@ def _sum_discounted(gains: Iterable[float]) -> float:
 
 def read_queries(lines: Iterable[str], qrels: Iterable[str] | None = None) -> QuerySet:
     """Parse the judged queries of a file. With qrels, the judgements come from there."""
-    if qrels is None:
-        queries = [_parse_section_query(row, line) for line, row in _iter_json_objects(lines)]
-    else:
-        grades, queries = read_qrels(qrels), []
-        for line, row in _iter_json_objects(lines):
-            text, id = _parse_text(row, line), str(row.get("_id", row.get("id", row.get("qid"))))
-            if answers := grades.get(id):
-                queries.append(Query(text, answers))
+    grades = read_qrels(qrels) if qrels is not None else None
+    queries = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise _build_error("QUERIES", f"line {number} is not a JSON object")
+        source = ""
+        if grades is not None:
+            targets = grades.get(str(row.get("_id", row.get("id", row.get("qid")))), {})
+        else:
+            try:
+                targets = {Target(str(file), anchor): 1.0 for file, anchor in row["rel"]}
+            except (KeyError, TypeError, ValueError):
+                rule = 'must have "rel", a list of [file, anchor or null]; or name a file of judgements with --qrels'
+                raise _build_error("QUERIES", f"line {number} {rule}") from None
+            source = str(row.get("src") or "")
+        text = row.get("query", row.get("text"))
+        if not isinstance(text, str) or not text.strip():
+            raise _build_error("QUERIES", f'line {number} must have a text under "query" or "text"')
+        if targets or grades is None:
+            queries.append(Query(text, targets, source))
     if not queries:
         raise _build_error("QUERIES", "has no judged query")
     return QuerySet(queries, by_document=qrels is not None)
@@ -269,35 +286,6 @@ def read_qrels(lines: Iterable[str]) -> dict[str, dict[Target, float]]:
         if grade > 0:
             grades.setdefault(query, {})[Target(document)] = grade
     return grades
-
-
-def _parse_section_query(row: Mapping[str, Any], line: int) -> Query:
-    try:
-        targets = {Target(str(file), anchor): 1.0 for file, anchor in row["rel"]}
-    except (KeyError, TypeError, ValueError):
-        rule = 'must have "rel", a list of [file, anchor or null]; or name a file of judgements with --qrels'
-        raise _build_error("QUERIES", f"line {line} {rule}") from None
-    return Query(_parse_text(row, line), targets, str(row.get("src") or ""))
-
-
-def _parse_text(row: Mapping[str, Any], line: int) -> str:
-    text = row.get("query", row.get("text"))
-    if not isinstance(text, str) or not text.strip():
-        raise _build_error("QUERIES", f'line {line} must have a text under "query" or "text"')
-    return text
-
-
-def _iter_json_objects(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            raise _build_error("QUERIES", f"line {number} is not a JSON object")
-        yield number, row
 
 
 def _build_error(argument: str, rule: str) -> InvalidArguments:
