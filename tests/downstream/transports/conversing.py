@@ -84,7 +84,7 @@ class Conversation:
     def is_reading(self, answers: int = 1) -> bool:
         """Whether the bodies of so many answers over Streamable HTTP are being read."""
         assert isinstance(self.transport, StreamableHttpTransport)
-        reading = [response.method for response in self.transport._endpoint._reading]
+        reading = [response.method for response in self.transport._reading]
         return reading.count("POST") >= answers
 
     async def is_alive(self) -> bool:

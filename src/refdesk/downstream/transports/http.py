@@ -1,4 +1,4 @@
-"""HTTP client shared by the Streamable HTTP and SSE transports.
+"""Base of the Streamable HTTP and SSE transports.
 
 It never follows anything that a server names: no redirects, no URLs from headers, no cookies.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Collection, Mapping
-from types import TracebackType
 from typing import Any
 
 import aiohttp
@@ -61,14 +60,15 @@ _OTHER_TRANSPORT = (404, 405)
 _FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # aiohttp raises RuntimeError when closed
 
 
-class Endpoint:
+class HttpTransport:
     """HTTP client for one server: its URL, connections and default headers."""
 
-    def __init__(self, name: str, settings: McpServerConfig) -> None:
+    def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener, accept: str) -> None:
         self.name = name
         self.max_bytes = settings.max_message_bytes
         self.connect_seconds = settings.connect_timeout_seconds
         self.url, headers = parse_url_and_headers(name, settings)
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._reading: set[aiohttp.ClientResponse] = set()
         self._leftover: set[aiohttp.ClientResponse] = set()
@@ -80,21 +80,19 @@ class Endpoint:
             trust_env=False,
             read_bufsize=READ_BUFFER_BYTES,
         )
+        self.headers = self._client.headers
+        """Headers of every request."""
+        self.headers[hdrs.ACCEPT] = accept
+        self.headers[hdrs.CONTENT_TYPE] = JSON
 
-    async def __aenter__(self) -> Endpoint:
-        return self
+    def set_protocol_version(self, version: str) -> None:
+        """Do nothing, unless the transport depends on the version."""
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Close all connections."""
         for response in (*self._reading, *self._leftover):
             response.close()  # wakes its reader; closing the client alone doesn't
         await self._client.close()
-
-    @property
-    def headers(self) -> CIMultiDict[str]:
-        """Headers of every request. Callers may add to them."""
-        return self._client.headers
 
     async def post(
         self, message: Message, headers: Mapping[str, str] | None, url: URL | None = None
@@ -155,6 +153,28 @@ class Endpoint:
     def _close_leftover(self, response: aiohttp.ClientResponse) -> None:
         self._leftover.discard(response)
         response.close()
+
+    def deliver(self, content: Any, id: str | None) -> bool:
+        """Deliver a message or batch. Return whether it contained the response to the given request."""
+        is_answered = False
+        for message in content if isinstance(content, list) else (content,):
+            if isinstance(message, dict):
+                self._listener.on_message(message, id)
+                is_answered |= id is not None and message.get("id") == id and "method" not in message
+            else:
+                self._listener.on_garbage("JSON that is no message")
+        return is_answered
+
+    def deliver_event(self, event: SseEvent, id: str | None) -> bool:
+        """Deliver the messages of an SSE event. Return whether they contained the response to the given request."""
+        if not event.is_whole:
+            self._listener.on_garbage("an event that is too large")
+        elif event.kind == "message" and event.data:
+            try:
+                return self.deliver(parse_json(event.data), id)
+            except orjson.JSONDecodeError:
+                self._listener.on_garbage("an event that is no JSON")
+        return False
 
     def build_status_error(self, response: aiohttp.ClientResponse) -> RefdeskError:
         """Return the error for an unsuccessful HTTP status."""
@@ -229,30 +249,6 @@ def parse_json(body: bytes) -> Any:
     if len(body) > PART_COUNT_THRESHOLD and body.count(b"[") + body.count(b"{") > MAX_PARTS:
         raise orjson.JSONDecodeError("more parts than are taken", "", 0)
     return orjson.loads(body)
-
-
-def deliver(listener: TransportListener, content: Any, id: str | None) -> bool:
-    """Deliver a message or batch. Return whether it contained the response to the given request."""
-    is_answered = False
-    for message in content if isinstance(content, list) else (content,):
-        if isinstance(message, dict):
-            listener.on_message(message, id)
-            is_answered |= id is not None and message.get("id") == id and "method" not in message
-        else:
-            listener.on_garbage("JSON that is no message")
-    return is_answered
-
-
-def deliver_event(listener: TransportListener, event: SseEvent, id: str | None) -> bool:
-    """Deliver the messages of an SSE event. Return whether they contained the response to the given request."""
-    if not event.is_whole:
-        listener.on_garbage("an event that is too large")
-    elif event.kind == "message" and event.data:
-        try:
-            return deliver(listener, parse_json(event.data), id)
-        except orjson.JSONDecodeError:
-            listener.on_garbage("an event that is no JSON")
-    return False
 
 
 def get_media_type(response: aiohttp.ClientResponse) -> str:

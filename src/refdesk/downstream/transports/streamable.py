@@ -14,22 +14,14 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import orjson
-from aiohttp import hdrs
 from multidict import istr
 
 from refdesk.config import McpServerConfig
 from refdesk.downstream.jsonrpc import VERSION_HEADER, Message, NotTaken, TransportListener
 from refdesk.downstream.transports.events import SseParser
-from refdesk.downstream.transports.http import (
-    EVENTS,
-    JSON,
-    Endpoint,
-    deliver,
-    deliver_event,
-    get_media_type,
-    parse_json,
-)
+from refdesk.downstream.transports.http import EVENTS, JSON, HttpTransport, get_media_type, parse_json
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused
+from refdesk.support.tasks import cancel_all
 
 logger = logging.getLogger(__name__)
 
@@ -61,28 +53,26 @@ async def open_streamable(
     name: str, settings: McpServerConfig, listener: TransportListener, *, delete_seconds: float = DELETE_SECONDS
 ) -> AsyncIterator[StreamableHttpTransport]:
     """Open a Streamable HTTP transport. Nothing is sent before the first message."""
-    async with Endpoint(name, settings) as endpoint:
-        transport = StreamableHttpTransport(endpoint, listener, delete_seconds)
-        try:
-            yield transport
-        finally:
-            await transport.close()
+    transport = StreamableHttpTransport(name, settings, listener, delete_seconds)
+    try:
+        yield transport
+    finally:
+        await transport.close()
 
 
-class StreamableHttpTransport:
+class StreamableHttpTransport(HttpTransport):
     """Streamable HTTP `Transport`."""
 
-    def __init__(self, endpoint: Endpoint, listener: TransportListener, delete_seconds: float) -> None:
-        self._endpoint = endpoint
+    def __init__(
+        self, name: str, settings: McpServerConfig, listener: TransportListener, delete_seconds: float
+    ) -> None:
+        super().__init__(name, settings, listener, f"{JSON}, {EVENTS}")
         self._delete_seconds = delete_seconds
-        self._listener = listener
         self._has_session = False
         self._version = ""
         self._is_initialized = False
         self._is_closed = False
         self._listening: asyncio.Task[None] | None = None
-        endpoint.headers[hdrs.ACCEPT] = f"{JSON}, {EVENTS}"
-        endpoint.headers[hdrs.CONTENT_TYPE] = JSON
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POST a message. For a request, the response has been received when this returns."""
@@ -91,7 +81,7 @@ class StreamableHttpTransport:
             raise self._build_closed_error()
         if method == "notifications/cancelled" and self._version >= FIRST_WITHOUT_SESSIONS:
             return  # closing the stream cancelled it
-        response = await self._endpoint.post(message, headers)
+        response = await self.post(message, headers)
         try:
             if response.status >= 300:
                 await self._handle_refusal(response, message)
@@ -100,7 +90,7 @@ class StreamableHttpTransport:
         except BaseException:
             response.close()
             raise
-        self._endpoint.release(response)
+        self.release(response)
         if method == "notifications/initialized":
             self._is_initialized = True
             self._start_listening()
@@ -108,46 +98,47 @@ class StreamableHttpTransport:
     def set_protocol_version(self, version: str) -> None:
         """Send the version with every request, and start listening for notifications."""
         self._version = version
-        self._endpoint.headers[VERSION_HEADER] = version
+        self.headers[VERSION_HEADER] = version
         self._start_listening()
 
     async def close(self) -> None:
-        """Delete the session on the server. The endpoint closes the connections."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait((self._listening,))
-        if self._has_session and not self._is_closed:
-            try:
+        """Delete the session on the server, and close all connections."""
+        try:
+            if self._listening is not None:
+                await cancel_all([self._listening])
+            if self._has_session and not self._is_closed:
                 async with asyncio.timeout(self._delete_seconds):
-                    response = await self._endpoint.request("DELETE")
+                    response = await self.request("DELETE")
                     response.close()
-            except (RefdeskError, TimeoutError) as error:
-                self._log("downstream.no_farewell", error)
-        self._close_with()
+        except (RefdeskError, TimeoutError) as error:
+            self._log("downstream.no_farewell", error)
+        finally:
+            self._close_with()
+            await super().close()
 
     # Responses
 
     async def _handle_response(self, response: aiohttp.ClientResponse, request: Message) -> None:
-        endpoint, id = self._endpoint, request["id"]
+        id = request["id"]
         session_id = response.headers.get(SESSION_HEADER) if request["method"] == "initialize" else None
         if session_id:
             if not (session_id.isascii() and session_id.isprintable()):
-                raise endpoint.build_protocol_error("returned a session ID that is not valid in a header")
+                raise self.build_protocol_error("returned a session ID that is not valid in a header")
             self._has_session = True
-            endpoint.headers[SESSION_HEADER] = session_id
+            self.headers[SESSION_HEADER] = session_id
         kind = get_media_type(response)
         if kind == EVENTS:
             await self._handle_stream(response, id)
         elif kind == JSON:
-            body = await endpoint.read(response, endpoint.max_bytes)
+            body = await self.read(response, self.max_bytes)
             try:
                 content = parse_json(body)
             except orjson.JSONDecodeError as error:
-                raise endpoint.build_protocol_error("sent an invalid JSON response") from error
-            if not deliver(self._listener, content, id):
-                raise endpoint.build_protocol_error("gave no answer to what was asked")
+                raise self.build_protocol_error("sent an invalid JSON response") from error
+            if not self.deliver(content, id):
+                raise self.build_protocol_error("gave no answer to what was asked")
         else:
-            raise endpoint.build_protocol_error(f"answered a request with HTTP {response.status} and no JSON")
+            raise self.build_protocol_error(f"answered a request with HTTP {response.status} and no JSON")
 
     async def _handle_refusal(self, response: aiohttp.ClientResponse, message: Message) -> None:
         """Deliver an error response that answers the request, or raise it. A 404 ends the session."""
@@ -156,18 +147,18 @@ class StreamableHttpTransport:
             self._close_with()
             raise NotTaken(self._build_closed_error().detail)
         if 400 <= status < 500 and status not in NON_ANSWER_STATUSES and "method" in message and "id" in message:
-            error = await self._endpoint.read_jsonrpc_error(response)
+            error = await self.read_jsonrpc_error(response)
             if error is not None:
                 self._listener.on_message({"jsonrpc": "2.0", "id": message["id"], "error": error}, message["id"])
                 return
-        raise self._endpoint.build_status_error(response)
+        raise self.build_status_error(response)
 
     # Streams
 
     async def _handle_stream(self, response: aiohttp.ClientResponse, id: str) -> None:
         """Read a response stream until the response arrives, and resume it if it breaks off."""
-        reader = SseParser(self._endpoint.max_bytes)
-        error: RefdeskError = ServerGone(f"The server {self._endpoint.name!r} ended its answer before the end")
+        reader = SseParser(self.max_bytes)
+        error: RefdeskError = ServerGone(f"The server {self.name!r} ended its answer before the end")
         try:
             if await self._read_stream(response, reader, id):
                 return
@@ -199,10 +190,10 @@ class StreamableHttpTransport:
     def _start_listening(self) -> None:
         """Open the notification stream once the handshake is complete."""
         if self._is_initialized and "" < self._version < FIRST_WITHOUT_SESSIONS and self._listening is None:
-            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self._endpoint.name}")
+            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self.name}")
 
     async def _listen_forever(self) -> None:
-        reader = SseParser(self._endpoint.max_bytes)
+        reader = SseParser(self.max_bytes)
         tries = 0
         while not self._is_closed:
             try:
@@ -220,25 +211,25 @@ class StreamableHttpTransport:
     @asynccontextmanager
     async def _open_stream(self, last_id: str) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open a GET stream, starting after the given event."""
-        response = await self._endpoint.request("GET", None, {LAST_EVENT_HEADER: last_id} if last_id else None)
+        response = await self.request("GET", None, {LAST_EVENT_HEADER: last_id} if last_id else None)
         try:
             status = response.status
             if status in (404, 429) or status >= 500:
                 await self._handle_refusal(response, {})
             if status >= 300 or get_media_type(response) != EVENTS:
-                raise ServerRefused(self._endpoint.name, -32600, f"HTTP {status} and no stream of events")
+                raise ServerRefused(self.name, -32600, f"HTTP {status} and no stream of events")
             yield response
         finally:
             response.close()
 
     async def _read_stream(self, response: aiohttp.ClientResponse, reader: SseParser, id: str | None) -> bool:
         """Deliver the events of a stream. Return whether it contained the response to the given request."""
-        while chunk := await self._endpoint.read_chunk(response):
+        while chunk := await self.read_chunk(response):
             is_answered = False
             for event in reader.feed(chunk):
                 if id is not None and not event.is_whole:
-                    raise self._endpoint.build_size_error(self._endpoint.max_bytes)
-                is_answered |= deliver_event(self._listener, event, id)
+                    raise self.build_size_error(self.max_bytes)
+                is_answered |= self.deliver_event(event, id)
             if is_answered:
                 return True
         return False
@@ -249,10 +240,10 @@ class StreamableHttpTransport:
             self._listener.on_close(self._build_closed_error())
 
     def _build_closed_error(self) -> ServerGone:
-        return ServerGone(f"The session with the server {self._endpoint.name!r} has ended")
+        return ServerGone(f"The session with the server {self.name!r} has ended")
 
     def _log(self, event: str, error: Exception) -> None:
-        logger.debug(event, extra={"fields": {"server": self._endpoint.name, "why": str(error) or "too slow"}})
+        logger.debug(event, extra={"fields": {"server": self.name, "why": str(error) or "too slow"}})
 
 
 def _reconnect_delay(reader: SseParser, tries: int) -> float:
