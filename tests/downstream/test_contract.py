@@ -93,7 +93,7 @@ async def test_each_of_two_hundred_requests_at_a_time_gets_its_own_answer(way: W
     async with way.open() as talk:
         texts = [f"number {number}" for number in range(200)]
         assert await asyncio.gather(*(talk.text_of("echo", text=text) for text in texts)) == texts
-        assert talk.peer.in_flight == 0
+        assert not talk.peer._pending
 
 
 async def test_a_quick_answer_does_not_wait_for_a_slow_one(way: Way) -> None:
@@ -234,7 +234,7 @@ async def test_a_server_that_dies_fails_what_is_under_way_at_once(way: Way) -> N
             await talk.owner.has_lost()
         with pytest.raises(DependencyError):
             await talk.call("echo")
-        assert talk.peer.in_flight == 0
+        assert not talk.peer._pending
     assert len(talk.owner.losses) == 1
 
 

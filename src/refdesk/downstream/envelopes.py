@@ -97,7 +97,10 @@ def build_headers(version: str, method: str, params: Mapping[str, Any], mirrored
     if isinstance(name, str):
         headers[NAME_HEADER] = encode_header_value(name)
     for path, token in (mirrored or {}).items():
-        value = _format_value(_get_argument(params.get("arguments"), path))
+        argument = params.get("arguments")
+        for key in path:
+            argument = argument.get(key) if isinstance(argument, dict) else None
+        value = _format_value(argument)
         if value is not None:
             headers[PARAM_HEADER + token.lower()] = encode_header_value(value)
     return headers
@@ -154,12 +157,6 @@ def _iter_subschemas(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, dict
                 pending += [(None, each) for each in value]
             elif key in _SCHEMA_MAP_KEYS and isinstance(value, dict):
                 pending += [(None, each) for each in value.values()]
-
-
-def _get_argument(arguments: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        arguments = arguments.get(key) if isinstance(arguments, dict) else None
-    return arguments
 
 
 def _format_value(value: Any) -> str | None:

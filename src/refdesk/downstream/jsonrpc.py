@@ -167,11 +167,6 @@ class Peer:
         """Set the transport that messages are sent through."""
         self._transport = transport
 
-    @property
-    def in_flight(self) -> int:
-        """Number of requests without a response."""
-        return len(self._pending)
-
     async def request(
         self,
         method: str,

@@ -216,11 +216,12 @@ async def test_where_the_system_does_not_tell_of_an_end_it_is_looked_for(monkeyp
 
 async def test_a_server_is_started_although_there_is_no_guard(caplog: pytest.LogCaptureFixture) -> None:
     before, files, ended = children(), descriptors(), asyncio.Event()
-    process = ServerProcess.start("cat", ["cat"], {}, None, ended.set, timeouts=PATIENT, guard=("/no/such/shell",))
-    with process.pipes.stdin, process.pipes.stdout, process.pipes.stderr:
-        process.pipes.stdin.write(b"unguarded")
-        assert await asyncio.to_thread(process.pipes.stdout.read, 100) == b"unguarded"
-        process.pipes.stdin.close()
+    process = ServerProcess("cat", ["cat"], {}, None, ended.set, timeouts=PATIENT, guard=("/no/such/shell",))
+    stdin, stdout, stderr = process.pipes
+    with stdin, stdout, stderr:
+        stdin.write(b"unguarded")
+        assert await asyncio.to_thread(stdout.read, 100) == b"unguarded"
+        stdin.close()
         await process.end()
     assert (process.status, ended.is_set()) == (0, True)
     assert [(record.message, record.levelno) for record in caplog.records] == [

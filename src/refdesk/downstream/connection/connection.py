@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -62,9 +61,6 @@ T = TypeVar("T")
 CONCURRENCY = 1000
 """Concurrent calls per server. More wait here, where a waiting call costs a few kilobytes, and not in the server."""
 
-STDERR_LINES = 200
-"""Last stderr lines kept."""
-
 MAX_INFO_CHARACTERS = 100
 """Characters kept of the name and version that a server declares."""
 
@@ -109,7 +105,10 @@ class Connection:
         options: SessionOptions = DEFAULT_OPTIONS,
         extra_session_seconds: float = EXTRA_SESSION_SECONDS,
     ) -> None:
-        """`on_notification` receives notifications that belong to no call, and `on_status` every change of status."""
+        """`on_notification` receives notifications that belong to no call, and `on_status` every change of status.
+
+        `on_stderr_line` receives the lines that a server process writes to stderr, with secrets masked.
+        """
         self.name = name
         self.settings = settings
         self.status = Status("Stopped")
@@ -121,14 +120,11 @@ class Connection:
         self.call_seconds = settings.call_timeout_seconds
         self.capabilities_seconds = settings.capabilities_timeout_seconds
         self.connect_seconds = settings.connect_timeout_seconds
-        self.stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
-        """Last stderr lines, with secrets masked. `on_stderr_line` receives every line."""
         self._version = protocol_version
         self._options = options
         self._on_notification = on_notification
         self._on_status = on_status
-        self._on_stderr_line = on_stderr_line
-        self._open_transport = open_transport or partial(open_by_settings, on_stderr_line=self._record_stderr)
+        self._open_transport = open_transport or partial(open_by_settings, on_stderr_line=on_stderr_line)
         self._since = datetime.now(UTC)
         self._open_count = 0
         self._garbage = 0
@@ -208,7 +204,7 @@ class Connection:
         if not self._subscriptions.is_subscriber(uri, subscriber):
             return False
         if self._subscriptions.remove(uri, subscriber):
-            self._background.spawn(self._cancel_subscription(uri))
+            self._background.spawn(self._request_best_effort(UNSUBSCRIBE, {"uri": uri}))
         return True
 
     def has_subscribers(self, uri: str) -> bool:
@@ -222,12 +218,10 @@ class Connection:
         if profile is not None and profile.has("logging") and any(session.is_open for session in self.sessions):
             self._background.spawn(self._request_best_effort(SET_LEVEL, {"level": level}))
 
-    async def _cancel_subscription(self, uri: str) -> None:
-        if not self._subscriptions.has_subscribers(uri):
-            await self._request_best_effort(UNSUBSCRIBE, {"uri": uri})
-
     async def _request_best_effort(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send an optional request. Failures are only logged."""
+        """Send an optional request, unless it would cancel a subscription that is new. Failures are only logged."""
+        if method == UNSUBSCRIBE and self._subscriptions.has_subscribers(params["uri"]):
+            return
         try:
             await self.request(method, params)
         except (ServerRefused, DependencyError, Refused) as error:
@@ -343,11 +337,6 @@ class Connection:
         fields = {"server": self.name, "state": state, "message": message[:500]}
         logger.log(level, "downstream.status", extra={"fields": fields})
         self._on_status(self)
-
-    def _record_stderr(self, line: str) -> None:
-        self.stderr_lines.append(line)
-        if self._on_stderr_line is not None:
-            self._on_stderr_line(line)
 
 
 class PersistentSession:
@@ -479,7 +468,6 @@ class PersistentSession:
         self._wake.set()
 
     def on_closed(self, session: Session) -> None:
-        """Remove a closed session."""
         self._connection.on_closed(session)
 
     # Lifecycle

@@ -73,7 +73,6 @@ class EphemeralSessions:
     # Session owner
 
     def on_open(self, session: Session) -> None:
-        """Record a new session."""
         self._connection.on_open(session)
         if self._has_failed:
             self._connection.dependency.mark_recovered()
@@ -84,7 +83,6 @@ class EphemeralSessions:
         """Do nothing: the caller fails through its pending request."""
 
     def on_closed(self, session: Session) -> None:
-        """Make room for another session."""
         self._slots.release()
         self._connection.on_closed(session)
         if not self._connection.sessions and not self._has_failed:

@@ -134,7 +134,6 @@ class Leases:
     # Session owner
 
     def on_open(self, session: Session) -> None:
-        """Record a new session."""
         self._connection.on_open(session)
 
     def on_lost(self, session: Session, error: RefdeskError) -> None:
@@ -142,6 +141,5 @@ class Leases:
         self._remove(session)
 
     def on_closed(self, session: Session) -> None:
-        """Make room for another session."""
         self._connection.on_closed(session)
         self._wake_next()

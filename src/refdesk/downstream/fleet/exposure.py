@@ -159,13 +159,12 @@ def _sanitize(list_name: ListName, definition: Message) -> tuple[Mapping[str, An
     sanitized, invisible = clean_definition(definition)
     if list_name == "tools":
         schema = sanitized["inputSchema"]
-        return (
-            sanitized if "type" in schema else {**sanitized, "inputSchema": {"type": "object", **schema}}
-        ), invisible
-    if list_name == "prompts":
-        return sanitized, invisible
-    name, more = visible(sanitized["name"])  # a resource's name is only display text
-    return ({**sanitized, "name": name} if more else sanitized), invisible + more
+        if "type" not in schema:
+            sanitized = {**sanitized, "inputSchema": {"type": "object", **schema}}
+    elif list_name != "prompts":
+        name, more = visible(sanitized["name"])  # a resource's name is only display text
+        sanitized, invisible = {**sanitized, "name": name} if more else sanitized, invisible + more
+    return sanitized, invisible
 
 
 class ExposureRules:
@@ -182,7 +181,8 @@ class ExposureRules:
         preset = preset or ToolRules(deny=("*",))
         self._allow = (*preset.allow, *settings.tools.allow)
         self._deny = (*preset.deny, *settings.tools.deny)
-        self._rename = {**settings.tools.rename, **_exclude_keys(preset.rename, settings.tools.rename)}
+        own = settings.tools.rename
+        self._rename = {**own, **preset.rename, **own}  # its own come first, and win
 
     def allows(self, original: str) -> bool:
         """Whether a tool is exposed."""
@@ -198,10 +198,6 @@ class ExposureRules:
             if fnmatchcase(original, pattern):
                 return _fill_wildcard(name, pattern, original)
         return original
-
-
-def _exclude_keys(rename: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    return {pattern: name for pattern, name in rename.items() if pattern not in others}
 
 
 def _fill_wildcard(name: str, pattern: str, original: str) -> str:

@@ -75,6 +75,13 @@ class _SeenDefinition(BaseModel):
     sha256: Digest
     shown: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, definition: Mapping[str, Any]) -> _SeenDefinition:
+        shown: Mapping[str, Any] = _select_pinned(definition)
+        if len(orjson.dumps(shown)) > MAX_SHOWN_BYTES:
+            shown = {"name": definition["name"], "description": "(too long to be shown)"}
+        return cls(sha256=digest(definition), shown=shown)
+
 
 class _ServerPins(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -105,7 +112,7 @@ class Pins:
         """
         if hold == "nothing":
             return {}
-        seen_now = {tool["name"]: _SeenDefinition(sha256=digest(tool), shown=_limit_definition(tool)) for tool in tools}
+        seen_now = {tool["name"]: _SeenDefinition.of(tool) for tool in tools}
         known = self._read().servers.get(server, _ServerPins())
         if _update_pins(known, seen_now, hold) != known:
             known = self._store_review(server, seen_now, hold)
@@ -214,13 +221,6 @@ def digest(definition: Mapping[str, Any]) -> str:
 
 def _select_pinned(definition: Mapping[str, Any]) -> dict[str, Any]:
     return {name: definition[name] for name in PINNED_FIELDS if definition.get(name) is not None}
-
-
-def _limit_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
-    shown = _select_pinned(definition)
-    if len(orjson.dumps(shown)) <= MAX_SHOWN_BYTES:
-        return shown
-    return {"name": definition["name"], "description": "(too long to be shown)"}
 
 
 def _update_pins(known: _ServerPins, seen_now: Mapping[str, _SeenDefinition], hold: Hold) -> _ServerPins:

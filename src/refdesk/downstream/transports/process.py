@@ -19,7 +19,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import NamedTuple
 
 from refdesk.errors import ServerAway
 
@@ -56,14 +55,6 @@ class EndTimeouts:
 END_TIMEOUTS = EndTimeouts()
 
 
-class Pipes(NamedTuple):
-    """Our ends of the pipes to a process."""
-
-    stdin: FileIO
-    stdout: FileIO
-    stderr: FileIO
-
-
 def build_environment(configured: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a server process: the inherited variables and the configured ones."""
     inherited = {
@@ -79,29 +70,6 @@ class ServerProcess:
 
     def __init__(
         self,
-        popen: subprocess.Popen[bytes],
-        pipes: Pipes,
-        on_exit: Callable[[], None],
-        timeouts: EndTimeouts,
-        guard: Sequence[str],
-    ) -> None:
-        self.pipes = pipes
-        """Closed by whoever takes them."""
-        self._popen = popen
-        self._on_exit = on_exit
-        self._timeouts = timeouts
-        self._loop = asyncio.get_running_loop()
-        self._exited = asyncio.Event()
-        self._guard = _start_guard(guard, popen.pid)
-        self._pidfd = _open_pidfd(popen.pid)
-        if self._pidfd is None:
-            self._loop.call_soon(self._poll)
-        else:
-            self._loop.add_reader(self._pidfd, self._poll)
-
-    @classmethod
-    def start(
-        cls,
         name: str,
         argv: Sequence[str],
         env: Mapping[str, str],
@@ -110,8 +78,8 @@ class ServerProcess:
         *,
         timeouts: EndTimeouts = END_TIMEOUTS,
         guard: Sequence[str] = GUARD,
-    ) -> ServerProcess:
-        """Start a process. Raises ServerAway with a hint if that fails.
+    ) -> None:
+        """Start the process. Raises ServerAway with a hint if that fails.
 
         This takes a millisecond regardless of our memory size: the child shares our memory until it executes its
         program.
@@ -121,7 +89,7 @@ class ServerProcess:
                 their_stdin, our_stdin = _open_pipe(reader=theirs, writer=ours)
                 our_stdout, their_stdout = _open_pipe(reader=ours, writer=theirs)
                 our_stderr, their_stderr = _open_pipe(reader=ours, writer=theirs)
-                popen = subprocess.Popen(
+                self._popen = subprocess.Popen(
                     argv,
                     env=env,
                     cwd=cwd,
@@ -135,7 +103,18 @@ class ServerProcess:
                     f"The server {name!r} cannot be started: {_describe_start_error(error, argv[0], cwd)}"
                 ) from error
             ours.pop_all()
-        return cls(popen, Pipes(our_stdin, our_stdout, our_stderr), on_exit, timeouts, guard)
+        self.pipes = our_stdin, our_stdout, our_stderr
+        """Our ends of its stdin, stdout and stderr. Closed by whoever takes them."""
+        self._on_exit = on_exit
+        self._timeouts = timeouts
+        self._loop = asyncio.get_running_loop()
+        self._exited = asyncio.Event()
+        self._guard = _start_guard(guard, self.pid)
+        self._pidfd = _open_pidfd(self.pid)
+        if self._pidfd is None:
+            self._loop.call_soon(self._poll)
+        else:
+            self._loop.add_reader(self._pidfd, self._poll)
 
     @property
     def pid(self) -> int:

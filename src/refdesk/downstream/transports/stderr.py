@@ -70,7 +70,6 @@ class StderrReader(asyncio.Protocol):
         self._dropped = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         self._transport = transport
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ class StdioTransport:
         max_bytes, sanitize = settings.max_message_bytes, self._stderr.clean
         self._stdout = _Output(listener, max_bytes, sanitize, self._reject_oversized, self._on_part_closed)
         argv = [command, *settings.args]
-        self._process = ServerProcess.start(name, argv, env, settings.cwd, self._on_part_closed, timeouts=end_timeouts)
+        self._process = ServerProcess(name, argv, env, settings.cwd, self._on_part_closed, timeouts=end_timeouts)
         self._unclaimed_pipes = list(self._process.pipes)
 
     @property
