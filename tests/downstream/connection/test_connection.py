@@ -447,6 +447,26 @@ async def test_a_restart_accepts_a_session_that_a_call_has_opened_meanwhile() ->
         assert connection.status.state == "Running"
 
 
+async def test_a_restart_leaves_a_session_alone_that_is_being_opened() -> None:
+    server = Loopback()
+    begin = asyncio.Event()
+
+    async def greet_late(message: Message) -> Message:
+        await begin.wait()
+        return {"result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
+
+    server.answers["initialize"] = greet_late
+    async with run_connection(open_transport=server.open) as (connection, watcher):
+        calling = asyncio.create_task(connection.request("x/y"))
+        await watcher.until(lambda: connection.status.state == "Starting")
+        restarting = asyncio.create_task(connection.restart())
+        await wait_all_tasks_blocked()
+        begin.set()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(calling, restarting)
+        assert (server.open_count, watcher.states) == (1, ["Starting", "Running"])
+
+
 async def test_what_is_no_longer_used_says_so_at_once() -> None:
     server = Loopback()
     async with run_connection(open_transport=server.open) as (connection, _):

@@ -110,7 +110,7 @@ async def test_what_a_real_server_prints_is_heard_without_its_secrets(caplog: py
     async with talk(bad(env={"API_KEY": "open-sesame"})) as conversation:
         await conversation.call("stderrodd")
         await conversation.call("secret")
-    assert conversation.stderr_seen == list(conversation.transport.stderr_lines)
+    assert conversation.stderr_seen == list(conversation.transport._stderr.lines)
     assert conversation.stderr_seen[:2] == ["red and\\ttab", "invalid � byte"]
     assert conversation.stderr_seen[3] == "without an endusing key ******** for this"
     everything = "\n".join([*conversation.stderr_seen, *caplog.messages])

@@ -218,13 +218,13 @@ async def test_many_lines_at_once_are_followed_by_a_turn_for_others() -> None:
 async def test_a_flood_on_stderr_lets_other_calls_through() -> None:
     async with talk(bad()) as conversation:
         flood = asyncio.create_task(conversation.call("stderrflood", count=0))
-        await eventually(lambda: len(conversation.transport.stderr_lines) == 200)
+        await eventually(lambda: len(conversation.transport._stderr.lines) == 200)
         for _ in range(20):
             assert await conversation.call("echo", text="meanwhile") == "meanwhile"
         assert not flood.done()
         await conversation.peer.notify("notifications/enough")
         assert int(await flood) >= 200
-        assert len(conversation.transport.stderr_lines) == 200
+        assert len(conversation.transport._stderr.lines) == 200
 
 
 async def test_a_server_that_stops_to_read_holds_up_only_who_writes_to_it() -> None:

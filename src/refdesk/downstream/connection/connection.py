@@ -422,9 +422,10 @@ class PersistentSession:
         """Close the session, open a new one, and wait for the outcome."""
         if self._retry_at == NEVER:
             self.raise_if_unavailable()
-        self.current = None
+        old, self.current = self.current, None
         self._connection.set_status("Starting")
-        await close_all(list(self._connection.sessions))
+        sessions = self._connection.sessions
+        await close_all([session for session in sessions if session is old or session.owner is self._leases])
         self._restarts.reset()
         self._due_at = self._retry_at = self._now()
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from anyio import CancelScope
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, ListEntry, filter_list
+from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, filter_list
 from refdesk.downstream.fleet.list_cache import LIST_NAMES, ListCache, ListName, Lists
 from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.jsonrpc import Message
@@ -173,7 +173,7 @@ class Member:
             name: ServerList(name, connection, self._handle_result) for name in LIST_NAMES
         }
         self.held: Mapping[str, HeldTool] = {}
-        self._filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LIST_NAMES}
+        self.filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LIST_NAMES}
         self._is_live: dict[ListName, bool] = dict.fromkeys(LIST_NAMES, False)
         self._saved: Lists = dict.fromkeys(LIST_NAMES, ())
         self._pin_error: str | None = None
@@ -237,10 +237,6 @@ class Member:
         if (self.held, self._pin_error) != before:
             self._on_change()
 
-    def get_entries(self, name: ListName) -> Sequence[ListEntry]:
-        """Return the valid entries of a list."""
-        return self._filtered[name].entries
-
     def is_stale(self, name: ListName) -> bool:
         """Whether a list is only the last known one."""
         return self.connection.status.state == "Error" or not self._is_live[name]
@@ -248,14 +244,14 @@ class Member:
     def describe(self) -> dict[str, Any]:
         """Return the state of the server and its lists."""
         description: dict[str, Any] = {**self.connection.describe()}
-        description |= {name: len(filtered.entries) for name, filtered in self._filtered.items()}
+        description |= {name: len(filtered.entries) for name, filtered in self.filtered.items()}
         description["stale"] = sorted(filter(self.is_stale, LIST_NAMES))
         details = {
             "partial": {
                 name: server_list.error for name, server_list in self.lists.items() if server_list.error is not None
             },
-            "dropped": {name: filtered.reasons for name, filtered in self._filtered.items() if filtered.dropped},
-            "invisible_characters": sum(filtered.invisible for filtered in self._filtered.values()),
+            "dropped": {name: filtered.reasons for name, filtered in self.filtered.items() if filtered.dropped},
+            "invisible_characters": sum(filtered.invisible for filtered in self.filtered.values()),
             "held": sorted(self.held),
             "problems": [problem for problem in (self.rules.problem, self._pin_error) if problem is not None],
         }
@@ -288,16 +284,12 @@ class Member:
                     self._pin_error = error.detail
                     logger.error("downstream.pins_unread", extra={"fields": {"why": error.detail[:300]}})
                     return
-                self._log_held(held)
+                for name, tool in held.items():
+                    if self.held.get(name) != tool:  # logged once per definition
+                        fields = {"server": self.connection.name, "tool": name[:100], "is_new": tool.before is None}
+                        logger.warning("downstream.tool_changed", extra={"fields": fields})
                 self.held, self._pin_error = held, None
-            self._filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live
-
-    def _log_held(self, held: Mapping[str, HeldTool]) -> None:
-        """Log each held tool once per definition."""
-        for name, tool in held.items():
-            if self.held.get(name) != tool:
-                fields = {"server": self.connection.name, "tool": name[:100], "is_new": tool.before is None}
-                logger.warning("downstream.tool_changed", extra={"fields": fields})
+            self.filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live
 
     async def _save(self) -> None:
         """Write the lists to disk if they changed."""

@@ -14,9 +14,6 @@ from refdesk.downstream.fleet.member import Member
 from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assign_server_ids, clean_name
 from refdesk.downstream.fleet.resource_lookup import Template, parse_template
 
-_NAMED_LISTS: tuple[ListName, ...] = ("tools", "prompts")
-_URI_LISTS: tuple[ListName, ...] = ("resources", "templates")
-
 
 @dataclass(frozen=True, slots=True)
 class FleetCatalogue:
@@ -69,8 +66,9 @@ class FleetCatalogue:
 def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
     """Build the catalogue of these servers, in their order."""
     ids = assign_server_ids((server.connection.name for server in servers), settings.max_name_length)
-    tools, prompts = (_expose_named(servers, name, ids, settings, reserved) for name in _NAMED_LISTS)
-    by_uri = [_expose_by_uri(servers, name) for name in _URI_LISTS]
+    tools = _expose_named(servers, "tools", ids, settings, reserved)
+    prompts = _expose_named(servers, "prompts", ids, settings, reserved)
+    by_uri = _expose_by_uri(servers, "resources"), _expose_by_uri(servers, "templates")
     resources, templates = ({uri: offers[0] for uri, offers in found.items()} for found in by_uri)
     duplicates = {uri: tuple(offers) for found in by_uri for uri, offers in found.items() if len(offers) > 1}
     parsed = ((parse_template(text), offer.connection) for text, offers in by_uri[1].items() for offer in offers)
@@ -92,7 +90,7 @@ def _expose_named(
     claims: list[tuple[Claim, Member, ListEntry]] = []
     for server in servers:
         server_name = server.connection.name
-        for entry in server.get_entries(list_name):
+        for entry in server.filtered[list_name].entries:
             original = name = entry.original
             if list_name == "tools":
                 held = server.held.get(original)
@@ -113,7 +111,7 @@ def _expose_named(
 def _expose_by_uri(servers: Sequence[Member], list_name: ListName) -> dict[str, list[ExposedItem]]:
     found: dict[str, list[ExposedItem]] = {}
     for server in servers:
-        for entry in server.get_entries(list_name):
+        for entry in server.filtered[list_name].entries:
             uri = entry.original
             offer = ExposedItem(server.connection, uri, entry.definition, uri, server.is_stale(list_name))
             found.setdefault(uri, []).append(offer)

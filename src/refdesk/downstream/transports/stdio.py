@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from signal import Signals
@@ -104,11 +103,6 @@ class StdioTransport:
         """Process id of the server, which is also its process group id."""
         return self._process.pid
 
-    @property
-    def stderr_lines(self) -> deque[str]:
-        """Last lines of stderr, with secrets masked."""
-        return self._stderr.lines
-
     async def connect(self) -> None:
         """Connect the pipes to the event loop."""
         stdin, stdout, stderr = self._unclaimed_pipes
@@ -163,7 +157,7 @@ class StdioTransport:
             self._exit_timer = self._loop.call_later(self._exit_grace_seconds, self._close_after_exit)
 
     def _close_after_exit(self) -> None:
-        self._close_with(ServerGone(_describe_exit(self.name, self._process.status, self.stderr_lines)))
+        self._close_with(ServerGone(_describe_exit(self.name, self._process.status, self._stderr.lines)))
 
     def _reject_oversized(self, what: str) -> None:
         self._close_with(ServerTalksNonsense(f"The server {self.name!r} was stopped: it sent {what}"))

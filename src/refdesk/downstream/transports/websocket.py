@@ -151,7 +151,7 @@ class WebSocketTransport:
                         await self._pong.wait()
                 except TimeoutError:
                     self._close_with(ServerGone(f"The server {self._name!r} no longer answers"))
-                    self._abort()
+                    self._tcp.abort()
                     return
 
     async def close(self, seconds: float) -> None:
@@ -162,11 +162,7 @@ class WebSocketTransport:
                 async with asyncio.timeout(seconds):
                     await self._connection.close()
         finally:
-            self._abort()
-
-    def _abort(self) -> None:
-        """Discard data that the server hasn't read. Closing alone would wait for it."""
-        self._tcp.abort()
+            self._tcp.abort()  # discards data that the server hasn't read; closing alone would wait for it
 
     def _close_with(self, error: RefdeskError) -> None:
         """Mark the connection as closed and report the first reason."""
