@@ -57,7 +57,7 @@ from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
-from refdesk.tools.file_sources import OpenFolders, Sources, default_roots
+from refdesk.tools.file_sources import Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
@@ -259,9 +259,8 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     tools, refused = desk.permissions.filter_tools(desk.dispatcher.tools), desk.metrics.count_rate_limited
     limits = desk.create_limiter()
     Reader(shelves, windows, config.reader, blocklist, tools, limits, refused).register(registry)
-    # Without Refdesk's own files.
-    folders = OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), list_own_files(config))
-    sources = Sources(conversions, config.convert, folders)
+    roots = default_roots(config.convert, Path.cwd(), Path.home())
+    sources = Sources(conversions, config.convert, roots, list_own_files(config))
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
     scopes = ScopeResolver(engine, projects)

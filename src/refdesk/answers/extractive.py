@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 
 import numpy as np
 from anyio import to_thread
@@ -269,19 +269,13 @@ def find_complements(fragments: Sequence[Fragment], number: int) -> Iterator[int
         if leans or (fragment.kind == "code" and before.text.endswith(":")):
             yield number - 1
     if fragment.text.endswith(":"):
-        yield from _find_introduced(fragments, number)
-
-
-def _find_introduced(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
-    """Yield what a sentence ending in a colon introduces: the code below it, or the list items."""
-    following = fragments[number + 1 : number + 1 + MAX_LIST_ITEMS]
-    if following and following[0].kind == "code":
-        yield number + 1
-        return
-    for at, fragment in enumerate(following, number + 1):
-        if not fragment.is_item:
-            return
-        yield at
+        # The code below, or the list items.
+        following = fragments[number + 1 : number + 1 + MAX_LIST_ITEMS]
+        if following and following[0].kind == "code":
+            yield number + 1
+        else:
+            items = takewhile(lambda other: other.is_item, following)
+            yield from (at for at, _ in enumerate(items, number + 1))
 
 
 def build_quotes(
@@ -312,13 +306,10 @@ def _build_hit_quotes(hit: int, text: str, fragments: Sequence[Fragment], number
     for number, following in pairwise((*numbers, None)):
         if number is None or following == number + 1:
             continue
-        slices.append(text[fragments[start].start : fragments[number].end])
-        if following is None or not _is_continued_by(fragments[number], fragments[following]):
-            yield Quote(hit, tuple(slices), fragments[number].kind in ("sentence", "lead"))
+        fragment = fragments[number]
+        slices.append(text[fragments[start].start : fragment.end])
+        in_same_table = fragment.kind in ("head", "row") and following and fragment.block == fragments[following].block
+        if following is None or not (in_same_table or fragment.kind == "lead"):
+            yield Quote(hit, tuple(slices), fragment.kind in ("sentence", "lead"))
             slices = []
         start = following if following is not None else start
-
-
-def _is_continued_by(fragment: Fragment, following: Fragment) -> bool:
-    in_same_table = fragment.kind in ("head", "row") and fragment.block == following.block
-    return in_same_table or fragment.kind == "lead"

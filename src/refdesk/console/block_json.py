@@ -140,13 +140,25 @@ def split_inlines(text: str, spans: Sequence[Span] = ()) -> list[Wire]:
     places = {0, len(text), *(position for span in visible for position in (span.start, span.end))}
     inside = sorted(position for position in places if 0 <= position <= len(text))
     found: list[Wire] = []
-    active = _ActiveSpans()
+    # The spans open at a position are counted: thousands may start before the first one ends.
+    flags: Counter[str] = Counter()
+    links: dict[Span, Wire] = {}
     for start, end in pairwise(inside):
         while beginning and beginning[-1].start <= start:
-            active.begin(beginning.pop())
+            span = beginning.pop()
+            if span.kind == "link":
+                links[span] = _resolve_link(span.target)
+            else:
+                flags[_FLAGS[span.kind]] += 1
         while ending and ending[-1].end <= start:
-            active.end(ending.pop())
-        found.append({"text": text[start:end], **active.wire()})
+            span = ending.pop()
+            if span.kind == "link":
+                links.pop(span, None)
+            else:
+                flags[_FLAGS[span.kind]] -= 1
+        formatting = {flag: True for flag, count in flags.items() if count}
+        # Of nested links, the innermost counts.
+        found.append({"text": text[start:end], **formatting, **next(reversed(links.values()), {})})
     return found
 
 
@@ -156,31 +168,6 @@ def _resolve_link(target: str) -> Wire:
         return {"href": target.strip()}
     is_relative = len(target) <= MAX_LINK_LENGTH and _RELATIVE_LINK.fullmatch(target.strip())
     return {"beside": target.strip()} if is_relative else {}
-
-
-class _ActiveSpans:
-    """The spans open at a position, counted: thousands may start before the first one ends."""
-
-    def __init__(self) -> None:
-        self._flags: Counter[str] = Counter()
-        self._links: dict[Span, Wire] = {}
-
-    def begin(self, span: Span) -> None:
-        if span.kind == "link":
-            self._links[span] = _resolve_link(span.target)
-        else:
-            self._flags[_FLAGS[span.kind]] += 1
-
-    def end(self, span: Span) -> None:
-        if span.kind == "link":
-            self._links.pop(span, None)
-        else:
-            self._flags[_FLAGS[span.kind]] -= 1
-
-    def wire(self) -> Wire:
-        """Return the formatting fields at this position. Of nested links, the innermost counts."""
-        flags: Wire = {flag: True for flag, count in self._flags.items() if count}
-        return flags | next(reversed(self._links.values()), {})
 
 
 def is_safe_link(target: str) -> bool:

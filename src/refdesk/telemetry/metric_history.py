@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from mmap import PAGESIZE
 from operator import add, sub
@@ -91,14 +91,6 @@ class Sample:
         }
 
 
-@dataclass(slots=True)
-class _Counters:
-    """Values of the monotonic counters."""
-
-    calls: dict[Labels, Calls] = field(default_factory=dict)
-    cache: Tally[str] = field(default_factory=Tally)
-
-
 class History:
     """The stored samples, oldest first."""
 
@@ -108,16 +100,16 @@ class History:
         self._leave_out = leave_out
         self._samples: deque[Sample] = deque()
         self._tools: dict[str, Calls] = {}
-        self._last_counters = self._read_counters()
+        self._last_calls, self._last_cache = self._read_counters()
 
     def take(self, at: float, queue: int | None) -> Sample:
-        now = self._read_counters()
-        before, self._last_counters = self._last_counters, now
-        cache = now.cache - before.cache
+        before, cache_before = self._last_calls, self._last_cache
+        self._last_calls, self._last_cache = self._read_counters()
+        cache = self._last_cache - cache_before
         changed = {
-            labels: calls.since(before.calls.get(labels, Calls()))
-            for labels, calls in now.calls.items()
-            if calls != before.calls.get(labels)
+            labels: calls.since(before.get(labels, Calls()))
+            for labels, calls in self._last_calls.items()
+            if calls != before.get(labels)
         }
         sample = Sample(
             at=round(at, 3),
@@ -159,10 +151,11 @@ class History:
             return None
         return {"p50_ms": calls.milliseconds(0.5), "p95_ms": calls.milliseconds(0.95)}
 
-    def _read_counters(self) -> _Counters:
-        counters = _Counters()
+    def _read_counters(self) -> tuple[dict[Labels, Calls], Tally[str]]:
+        """Return the calls, and the cache requests by result."""
+        cache: Tally[str] = Tally()
         for labels, value in _iter_series(self._metrics.cache_requests, "_total"):
-            counters.cache[labels["result"]] = int(value)
+            cache[labels["result"]] = int(value)
         calls: Tally[Labels] = Tally()
         errors: Tally[Labels] = Tally()
         for labels, value in _iter_series(self._metrics.calls, "_total"):
@@ -173,11 +166,12 @@ class History:
         """Calls up to the upper bound of each bucket."""
         for labels, value in _iter_series(self._metrics.call_seconds, "_bucket"):
             cumulative.setdefault((labels["method"], labels["tool"]), []).append(int(value))
+        counted: dict[Labels, Calls] = {}
         for key, count in calls.items():
             if not key[0].startswith(self._leave_out):
                 buckets = tuple(after - before for before, after in pairwise((0, *cumulative[key])))
-                counters.calls[key] = Calls(count, errors[key], buckets)
-        return counters
+                counted[key] = Calls(count, errors[key], buckets)
+        return counted, cache
 
 
 def quantile(share: float, buckets: Sequence[int]) -> float | None:

@@ -28,8 +28,7 @@ from refdesk.tools.budget import Blocklist
 from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.file_sources import ConvertFile, Sources
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
-from refdesk.tools.paging import DEFAULT_TOKENS, FilePart, read_text
-from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, shorten_all
+from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.validation import shorten
 

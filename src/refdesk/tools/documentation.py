@@ -14,7 +14,7 @@ from pydantic import Field, StringConstraints
 from refdesk.cache import Cache, Key, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
-from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
+from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_reference
@@ -163,7 +163,13 @@ class Documentation:
                 place = await to_thread.run_sync(locate, packed, id, fragment, document.text)
         page = TextPage.of(document.text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS, place.start)
         [text] = await resolve_links(self._engine, tenant, [(document.info.id, place.lead + page.text.strip("\n"))])
-        return _format_page(document, page, text)
+        tokens = estimate_tokens(len(text))
+        meta: dict[str, Any] = {"metadata": _build_metadata(document.info), "tokens": tokens}
+        source = f"(Source: {format_provenance(document.info)}; about {tokens} tokens)"
+        if page.next_cursor is not None:
+            meta["nextCursor"] = page.next_cursor
+            source += f"\n{page.format_note()}"
+        return tool_answer([text_content(f"{text}\n\n{source}", **meta)])
 
     async def answer_from_docs(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
         doc_type = arguments.get("doc_type") or ALL
@@ -345,13 +351,3 @@ def _build_metadata(info: DocumentInfo) -> dict[str, Any]:
         "version": info.version or None,
         "indexed_at": info.indexed_at.isoformat(),
     }
-
-
-def _format_page(document: Document, page: TextPage, text: str) -> dict[str, Any]:
-    tokens = estimate_tokens(len(text))
-    meta: dict[str, Any] = {"metadata": _build_metadata(document.info), "tokens": tokens}
-    source = f"(Source: {format_provenance(document.info)}; about {tokens} tokens)"
-    if page.next_cursor is not None:
-        meta["nextCursor"] = page.next_cursor
-        source += f"\n{page.format_note()}"
-    return tool_answer([text_content(f"{text}\n\n{source}", **meta)])

@@ -38,18 +38,6 @@ class ConvertFile(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFolders:
-    """Folders whose files tools may read, and excluded paths."""
-
-    roots: Sequence[Path]
-    closed: Sequence[Path] = ()
-
-    def build_roots(self, more: Sequence[Path] = ()) -> Roots:
-        """Return these folders, and additional ones of a client."""
-        return Roots([*self.roots, *more], self.closed)
-
-
-@dataclass(frozen=True, slots=True)
 class LocatedPath:
     path: Path
     """The file or folder, with symlinks resolved."""
@@ -67,10 +55,14 @@ class LocatedPath:
 class Sources:
     """Opens the file that a call names or contains."""
 
-    def __init__(self, conversions: Conversions, settings: ConvertConfig, folders: OpenFolders) -> None:
+    def __init__(
+        self, conversions: Conversions, settings: ConvertConfig, roots: Sequence[Path], closed: Sequence[Path]
+    ) -> None:
+        """`roots` are the folders whose files may be read, and `closed` are paths excluded from them."""
         self._conversions = conversions
         self._settings = settings
-        self._folders = folders
+        self._roots = roots
+        self._closed = closed
 
     @asynccontextmanager
     async def open(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
@@ -91,19 +83,29 @@ class Sources:
                 yield File(uploaded.fileno(), name, os.fstat(uploaded.fileno()).st_size)
         else:
             path = arguments.file_path or arguments.resource or ""
-            with await self._search_roots(call, lambda more: self._folders.build_roots(more).open(path)) as opened:
+            with await self._search_roots(call, lambda roots: Roots(roots, self._closed).open(path)) as opened:
                 yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
     async def locate(self, path: str, call: Call) -> LocatedPath:
         """Resolve a path to a file or folder without opening it."""
-        return await self._search_roots(call, lambda more: _locate(path, self._folders, more))
+
+        def find(roots: Sequence[Path]) -> LocatedPath:
+            closed = [Path(os.path.realpath(path)) for path in self._closed]
+            for root in roots:
+                if (folder := _find_folder(path, Path(os.path.realpath(root)), closed)) is not None:
+                    return folder
+            with Roots(roots, self._closed).open(path) as opened:
+                root = next(root for root in roots if opened.path.is_relative_to(root))
+                return LocatedPath(Path(os.path.realpath(opened.path)), Path(os.path.realpath(root)), closed)
+
+        return await self._search_roots(call, find)
 
     async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
         """Search the open folders, then also the client's roots, if they are trusted."""
         if not self._settings.local_files:
             raise CannotOpen("Tools can't open files on the server's machine. Send the bytes or a URL.")
         try:
-            return await to_thread.run_sync(find, ())
+            return await to_thread.run_sync(find, self._roots)
         except CannotOpen:
             trusted = self._settings.client_roots
             if trusted == "none" or (trusted == "local" and not call.caller.local):
@@ -116,7 +118,7 @@ class Sources:
             roots = [Path(path) for uri in uris if (path := _parse_file_uri(uri))]
             if not roots:
                 raise
-        return await to_thread.run_sync(find, roots)
+        return await to_thread.run_sync(find, [*self._roots, *roots])
 
 
 def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Path]:
@@ -124,18 +126,6 @@ def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Pat
     if settings.roots:
         return [root.absolute() for root in settings.roots]
     return [] if folder in (Path(folder.anchor), home) else [folder]
-
-
-def _locate(path: str, folders: OpenFolders, more: Sequence[Path]) -> LocatedPath:
-    roots = [*folders.roots, *more]
-    closed = [Path(os.path.realpath(path)) for path in folders.closed]
-    for root in roots:
-        folder = _find_folder(path, Path(os.path.realpath(root)), closed)
-        if folder is not None:
-            return folder
-    with folders.build_roots(more).open(path) as opened:
-        root = next(root for root in roots if opened.path.is_relative_to(root))
-        return LocatedPath(Path(os.path.realpath(opened.path)), Path(os.path.realpath(root)), closed)
 
 
 def _find_folder(path: str, root: Path, closed: Sequence[Path]) -> LocatedPath | None:

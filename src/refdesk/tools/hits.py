@@ -11,8 +11,7 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import DocumentInfo, Hit, PassageSearch, Search
-from refdesk.tools.paging import find_cut
-from refdesk.tools.previews import MAX_CHARACTERS, format_path
+from refdesk.tools.paging import MAX_CHARACTERS, find_cut, format_path
 from refdesk.validation import shorten
 
 EXTRA_HITS = 5

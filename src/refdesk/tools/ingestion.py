@@ -37,7 +37,7 @@ from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
-from refdesk.tools.previews import MAX_CHARACTERS
+from refdesk.tools.paging import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry
 from refdesk.validation import shorten
 

@@ -1,19 +1,22 @@
-"""Pages long texts by token budget and cursor."""
+"""Fits texts into results: pages by token budget and cursor, outlines, shortened metadata."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Annotated
 
 from pydantic import Field
 
+from refdesk.documents.model import Section
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import Document
 from refdesk.errors import InvalidArguments, Problem, ToolFailure
+from refdesk.tools.json_schema import Result
+from refdesk.validation import shorten
 
 DEFAULT_TOKENS = 1800
 """About 7 kB: five passages, and a small part of a context window."""
@@ -23,6 +26,12 @@ MAX_BYTES = 20_000
 
 NOTE_BYTES = 1000
 """Reserved of that for the note."""
+
+MAX_CHARACTERS = 160
+"""Length of a title, warning, tag or property; the longest real titles have about a hundred."""
+
+MAX_ENTRIES = 20
+"""Number of warnings, tags and properties."""
 
 MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer.")]
 
@@ -160,3 +169,40 @@ def _truncate(text: str, call: Callable[[int], str]) -> str:
     head = data[: MAX_BYTES - NOTE_BYTES].decode("utf-8", "ignore")
     end = find_cut(head, len(head))
     return f"{text[:end]}\n\n(characters 0–{end} of {len(text)}; continue with {call(end)})"
+
+
+class OutlineEntry(Result):
+    """A section in a table of contents."""
+
+    id: str
+    title: str
+    level: int
+    page: int | None = None
+
+    @classmethod
+    def of(cls, section: Section, mask: Callable[[str], str] = str) -> OutlineEntry:
+        """Return the entry of a section, with its title masked."""
+        title = mask(shorten(section.title, MAX_CHARACTERS))
+        return cls(id=section.id, title=title, level=section.level, page=section.page)
+
+    def readable(self) -> str:
+        page = f", p. {self.page}" if self.page else ""
+        return f"{'  ' * max(self.level - 1, 0)}- {self.title or '(before the first heading)'} [{self.id}{page}]"
+
+
+def shorten_all(texts: Iterable[str], mask: Callable[[str], str] = str) -> list[str]:
+    """Return the first texts, each shortened, and the number of omitted ones."""
+    all_texts = list(texts)
+    first = [mask(shorten(text, MAX_CHARACTERS)) for text in all_texts[:MAX_ENTRIES]]
+    return [*first, f"… {len(all_texts) - MAX_ENTRIES} more"] if len(all_texts) > MAX_ENTRIES else first
+
+
+def shorten_mapping(values: Mapping[str, str], mask: Callable[[str], str] = str) -> dict[str, str]:
+    """Return the first entries of a mapping, each shortened."""
+    names = list(values)[:MAX_ENTRIES]
+    return dict(zip(shorten_all(names, mask), shorten_all((values[name] for name in names), mask), strict=True))
+
+
+def format_path(path: Sequence[str]) -> str:
+    """Format headings, from the top down, as one line."""
+    return " › ".join(shorten(title, MAX_CHARACTERS // 2) for title in path[-4:])

@@ -13,7 +13,7 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import DocumentNotFound
 from refdesk.support.edit_distance import nearest_names
 from refdesk.tools.document_lookup import format_suggestions
-from refdesk.tools.previews import format_path
+from refdesk.tools.paging import format_path
 from refdesk.validation import shorten
 
 _CHUNK = re.compile(r"c[1-9]\d{0,8}")

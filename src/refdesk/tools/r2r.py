@@ -34,9 +34,8 @@ from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, Col
 from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.hits import build_hit_metadata, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
-from refdesk.tools.paging import MaxTokens
+from refdesk.tools.paging import MAX_CHARACTERS, MaxTokens, format_path
 from refdesk.tools.passages import Passages, format_pending, search_passages
-from refdesk.tools.previews import MAX_CHARACTERS, format_path
 from refdesk.tools.registry import Registry
 from refdesk.validation import shorten
 
@@ -108,6 +107,15 @@ class SearchHit(ResultItem):
     continues_at: str | None = None
     """Chunk that continues the text."""
 
+    def readable(self) -> str:
+        metadata = self.metadata
+        heading = metadata.get("path") or metadata.get("section") or metadata["title"]
+        page = f", page {metadata['page']}" if "page" in metadata else ""
+        version = f", version {metadata['version']}" if "version" in metadata else ""
+        source = f"{self.chunk_id}{page}{version}, indexed {metadata['indexed_at'][:10]}, score {self.score}"
+        more = f"; continues at {self.continues_at}" if self.continues_at is not None else ""
+        return f"{heading}\n{self.text}\nSource: {source}{more}"
+
 
 class SearchResults(Result):
     """Search results, best first, within the budget."""
@@ -124,7 +132,7 @@ class SearchResults(Result):
     hint: str | None = None
 
     def readable(self) -> str:
-        shown = [_format_hit(number, hit) for number, hit in enumerate(self.results, 1)]
+        shown = [f"### {number}. {hit.readable()}" for number, hit in enumerate(self.results, 1)]
         left_out = f"; {self.omitted} left out, raise max_tokens" if self.omitted else ""
         count = f"{self.count} result{'' if self.count == 1 else 's'} in {self.collection_id}"
         foot = f"({count}, about {self.tokens} tokens{left_out})"
@@ -235,16 +243,20 @@ class KnowledgeTools:
     )
     async def r2r_search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
         scope = await self._scopes.resolve_search(call, arguments.collection_id)
-        search = _build_search(arguments, scope)
-        parameters = (
-            scope,
-            search.query,
-            search.limit,
-            search.mode,
-            search.semantic_weight,
-            # Independent of the order of keys.
-            None if arguments.filters is None else json.dumps(arguments.filters, sort_keys=True),
+        settings = arguments.settings
+        if settings is not None and arguments.search_mode != "custom":
+            raise InvalidArguments([Problem("settings", "only with search_mode custom")])
+        search = Search(
+            arguments.query,
+            limit=arguments.limit,
+            mode=settings.mode if settings else SEARCH_MODES[arguments.search_mode],
+            collections=scope.collections,
+            filters=arguments.filters,
+            semantic_weight=settings.semantic_weight if settings else None,
         )
+        # Independent of the order of keys.
+        filters = None if arguments.filters is None else json.dumps(arguments.filters, sort_keys=True)
+        parameters = (scope, search.query, search.limit, search.mode, search.semantic_weight, filters)
 
         async def find() -> SearchResults:
             passages = await search_passages(self._engine, call.caller.tenant, search, arguments.max_tokens)
@@ -389,20 +401,6 @@ _STATUSES: dict[str, tuple[Status, ...]] = {
 }
 
 
-def _build_search(arguments: R2RSearch, scope: CollectionScope) -> Search:
-    settings = arguments.settings
-    if settings is not None and arguments.search_mode != "custom":
-        raise InvalidArguments([Problem("settings", "only with search_mode custom")])
-    return Search(
-        arguments.query,
-        limit=arguments.limit,
-        mode=settings.mode if settings else SEARCH_MODES[arguments.search_mode],
-        collections=scope.collections,
-        filters=arguments.filters,
-        semantic_weight=settings.semantic_weight if settings else None,
-    )
-
-
 def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> SearchResults:
     results = [
         SearchHit(
@@ -429,17 +427,6 @@ def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> 
         confident=passages.is_confident,
         hint=". ".join(filter(None, hints)) + "." if any(hints) else None,
     )
-
-
-def _format_hit(number: int, hit: SearchHit) -> str:
-    metadata = hit.metadata
-    heading = metadata.get("path") or metadata.get("section") or metadata["title"]
-    page = f", page {metadata['page']}" if "page" in metadata else ""
-    version = f", version {metadata['version']}" if "version" in metadata else ""
-    source = f"{hit.chunk_id}{page}{version}, indexed {metadata['indexed_at'][:10]}, score {hit.score}"
-    if hit.continues_at is not None:
-        source += f"; continues at {hit.continues_at}"
-    return f"### {number}. {heading}\n{hit.text}\nSource: {source}"
 
 
 async def _write_with_engine(

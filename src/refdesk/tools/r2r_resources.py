@@ -20,8 +20,7 @@ from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
 from refdesk.tools.collection_scope import ALL, Projects, ScopeResolver
-from refdesk.tools.paging import format_document, format_section
-from refdesk.tools.previews import MAX_CHARACTERS
+from refdesk.tools.paging import MAX_CHARACTERS, format_document, format_section
 from refdesk.tools.registry import Prompt, PromptArgument, Registry
 from refdesk.validation import shorten
 

@@ -17,14 +17,14 @@ from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
+from refdesk.resilience.limits import RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import DocumentLookup, resolve_reference
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.links import resolve_links, rewrite_links
+from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.places import build_chunk_not_found, build_place_not_found, find_section
-from refdesk.tools.previews import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry
 from refdesk.tools.windows import RemoteWindows, WindowChunk
 from refdesk.validation import invalid_arguments, shorten
@@ -208,8 +208,8 @@ class Reader:
         settings: ReaderConfig,
         blocklist: Blocklist,
         tools: Callable[[Call], Iterable[ToolEntry]],
-        limits: RateLimiter | None = None,
-        on_refusal: Callable[[str], None] = lambda kind: None,
+        limits: RateLimiter,
+        on_refusal: Callable[[str], None],
     ) -> None:
         """`windows` is the service to read chunk windows from, if not from the documents here."""
         self._documents = documents
@@ -217,8 +217,7 @@ class Reader:
         self._windows = windows
         self._settings = settings
         self._tools = tools
-        buckets = MemoryRateLimiter() if limits is None else limits
-        self._rate = DocumentRateLimiter(settings.rate_limit_calls, settings.rate_limit_tokens, buckets, on_refusal)
+        self._rate = DocumentRateLimiter(settings.rate_limit_calls, settings.rate_limit_tokens, limits, on_refusal)
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
@@ -384,12 +383,8 @@ class Reader:
 
     @tool("List tools", "List the tools you may use.")
     async def list_available_tools(self, arguments: NoArguments, call: Call) -> AvailableTools:
-        return AvailableTools(
-            tools=[
-                AvailableTool(name=tool.name, title=tool.title, description=tool.description, toolset=tool.toolset)
-                for tool in self._tools(call)
-            ]
-        )
+        tools = self._tools(call)
+        return AvailableTools(tools=[AvailableTool.model_validate(tool, from_attributes=True) for tool in tools])
 
     async def _read(self, doc_id: str, call: Call, read: Callable[[PackedDocument], R]) -> R:
         """Read a document in a thread, within its rate limit."""
@@ -461,6 +456,7 @@ class Reader:
         name = anchor.rpartition("#")[2]
         at = next((index for index, chunk in enumerate(chunks) if chunk.chunk_id.rpartition("#")[2] == name), 0)
         chosen: dict[int, WindowChunk] = {}
+        is_cut = False
         for index in sorted(range(len(chunks)), key=lambda index: abs(index - at)):
             chunk = chunks[index]
             screened = {
@@ -474,9 +470,9 @@ class Reader:
             room -= len(text.encode()) + len((chunk.section or "").encode()) + ENTRY_BYTES
             if text or not chunk.text:
                 chosen[index] = chunk.model_copy(update={"text": text})
-            if len(text) < len(chunk.text):
-                return [chosen[index] for index in sorted(chosen)], True
-        return [chosen[index] for index in sorted(chosen)], False
+            if is_cut := len(text) < len(chunk.text):
+                break
+        return [chosen[index] for index in sorted(chosen)], is_cut
 
 
 def _make_chunk_id(doc_id: str, name: str) -> str:
