@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.answers.words import extract_stems, extract_terms, measure_coverage
+from refdesk.answers.extractive import extract_stems, extract_terms, measure_coverage
 
 
 def share(question: str, text: str) -> float:

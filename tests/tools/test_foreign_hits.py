@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.tools.foreign_hits import MAX_PASSAGE_CHARACTERS, ForeignPassage, canonicalize_url, parse_passages
+from refdesk.tools.federation import MAX_PASSAGE_CHARACTERS, ForeignPassage, canonicalize_url, parse_passages
 
 URL = "https://docs.example.com/install"
 HIT = {"title": "Install", "url": URL, "text": "Run pip install.", "version": "2.1"}

@@ -7,8 +7,8 @@ contains the API key.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -109,8 +109,16 @@ class Chat:
         A refusal is returned, not raised: unknown model names must not open the circuit breaker for other callers.
         """
         with self.dependency.asking("write"):
-            with anyio.move_on_after(self._seconds), self._translate_errors():
-                return await self._complete(model, question, prompt)
+            try:
+                with anyio.move_on_after(self._seconds):
+                    return await self._complete(model, question, prompt)
+            except CONNECT_ERRORS as error:
+                detail = "is unreachable. Check answers.api_url, or try again later."
+                raise WriterFailed(f"{self._name} {detail}") from error
+            except aiohttp.ClientError as error:
+                raise WriterFailed(f"{self._name} closed the connection. Try again.") from error
+            except MalformedCompletion as error:
+                raise WriterFailed(f"{self._name} returned an invalid answer: {error}. Try again.") from error
             raise WriterFailed(
                 f"{self._name} took longer than {self._seconds:g} seconds. Try again, or raise answers.timeout_seconds."
             )
@@ -139,18 +147,6 @@ class Chat:
     @property
     def _name(self) -> str:
         return f"The endpoint for answers ({self._url.host})"
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Convert HTTP errors to `WriterFailed`."""
-        try:
-            yield
-        except CONNECT_ERRORS as error:
-            raise WriterFailed(f"{self._name} is unreachable. Check answers.api_url, or try again later.") from error
-        except aiohttp.ClientError as error:
-            raise WriterFailed(f"{self._name} closed the connection. Try again.") from error
-        except MalformedCompletion as error:
-            raise WriterFailed(f"{self._name} returned an invalid answer: {error}. Try again.") from error
 
     def _build_refusal(self, response: aiohttp.ClientResponse, model: str, error: dict[str, Any]) -> WriterFailed:
         status, message = response.status, error.get("message")

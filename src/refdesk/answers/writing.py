@@ -68,10 +68,11 @@ class Answers:
         return written or await extract(question, hits, self._embed)
 
     async def _write_with_endpoint(self, chat: Chat, question: Question, hits: Sequence[Hit]) -> WrittenAnswer | None:
-        async def draft(is_retry: bool) -> Draft:
-            return await chat.write(question, build_prompt(question, hits, is_retry=is_retry))
-
-        return _accept(await draft(False), hits) or _accept(await draft(True), hits)
+        for is_retry in (False, True):
+            draft = await chat.write(question, build_prompt(question, hits, is_retry=is_retry))
+            if (written := _accept(draft, hits)) is not None:
+                return written
+        return None
 
     async def _write_with_client(self, client: Client, question: Question, hits: Sequence[Hit]) -> WrittenAnswer | None:
         """Ask the client's own model, through MCP sampling.

@@ -72,7 +72,7 @@ class OtlpSpans:
             # Resource URIs would make too many different span names.
             name = f"{name} {call.target}".rstrip()
         if caller is None and is_trace_id(call.trace_id):
-            self._ids.set_next_trace_id(call.trace_id)
+            self._ids.next_trace_id = int(call.trace_id, 16)
         elif caller is None or caller.trace_id != call.trace_id:
             attributes["refdesk.trace_id"] = _truncate(call.trace_id)
         span = self._tracer.start_span(
@@ -131,14 +131,11 @@ class _TraceIdGenerator(RandomIdGenerator):
     """Random id generator that reuses the trace id of a call for its root span."""
 
     def __init__(self) -> None:
-        self._next: int | None = None
-
-    def set_next_trace_id(self, trace_id: str) -> None:
-        """Set the trace id of the next root span, which must be started at once in this thread."""
-        self._next = int(trace_id, 16)
+        self.next_trace_id: int | None = None
+        """Trace id of the next root span, which must be started at once in this thread."""
 
     def generate_trace_id(self) -> int:
-        given, self._next = self._next, None
+        given, self.next_trace_id = self.next_trace_id, None
         return super().generate_trace_id() if given is None else given
 
 

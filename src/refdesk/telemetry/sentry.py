@@ -69,13 +69,11 @@ def _create_client(dsn: str) -> sentry_sdk.Client:
 def _scrub(event: Event, _: Hint) -> Event:
     """Return a new event with allowed fields only, so that future versions of the library can't add others."""
     fields: dict[str, Any] = dict(event)
-    values = fields.get("exception", {}).get("values", [])
     scrubbed: Any = {name: fields[name] for name in EVENT_FIELDS if name in fields}
-    scrubbed["exception"] = {"values": [_scrub_exception(value) for value in values]}
+    exceptions = []
+    for value in fields.get("exception", {}).get("values", []):
+        frames = (value.get("stacktrace") or {}).get("frames") or []
+        kept = [{name: frame[name] for name in FRAME_FIELDS if name in frame} for frame in frames]
+        exceptions.append({"type": value.get("type"), "module": value.get("module"), "stacktrace": {"frames": kept}})
+    scrubbed["exception"] = {"values": exceptions}
     return scrubbed  # type: ignore[no-any-return]  # their type of it is a TypedDict
-
-
-def _scrub_exception(value: dict[str, Any]) -> dict[str, Any]:
-    frames = (value.get("stacktrace") or {}).get("frames") or []
-    scrubbed = [{name: frame[name] for name in FRAME_FIELDS if name in frame} for frame in frames]
-    return {"type": value.get("type"), "module": value.get("module"), "stacktrace": {"frames": scrubbed}}

@@ -18,8 +18,7 @@ from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Sear
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_reference
-from refdesk.tools.federation import Federation, SourceResult, fuse_rankings, summarize_sources
-from refdesk.tools.foreign_hits import ForeignPassage
+from refdesk.tools.federation import Federation, ForeignPassage, SourceResult, fuse_rankings, summarize_sources
 from refdesk.tools.hits import format_provenance, make_excerpt
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.links import resolve_links
