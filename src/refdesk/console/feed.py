@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from refdesk.calls import CONSOLE, Call, Caller, TenantId
@@ -46,9 +46,6 @@ MAX_REMEMBERED = 1000
 VIEWER_TTL_SECONDS = 60.0
 """How long a page counts as open after its last metrics call. Documents are counted only while one is."""
 
-IsToolVisible = Callable[[Caller, str], bool]
-"""Whether a tool is available to a caller."""
-
 Event = tuple[str, Mapping[str, Any]]
 
 
@@ -56,19 +53,12 @@ class Activity:
     """Takes metric samples and serves them to the console."""
 
     def __init__(
-        self,
-        history: History,
-        engine: EngineAdmin,
-        servers: Servers,
-        is_tool_visible: IsToolVisible,
-        *,
-        now: Callable[[], float] = time.time,
+        self, history: History, engine: EngineAdmin, servers: Servers, is_tool_visible: Callable[[Caller, str], bool]
     ) -> None:
         self._history = history
         self._engine = engine
         self._servers = servers
         self._shows_tool = is_tool_visible
-        self._now = now
         self._asked_at = 0.0
         self.on_sample: Callable[[], None] = lambda: None
         self.count_viewers: Callable[[], int] = lambda: 0
@@ -82,18 +72,18 @@ class Activity:
 
     async def sample(self) -> None:
         """Take one sample. Documents are counted only while someone is viewing, as that queries the engine."""
-        has_viewers = self.count_viewers() > 0 or self._now() - self._asked_at < VIEWER_TTL_SECONDS
+        has_viewers = self.count_viewers() > 0 or time.time() - self._asked_at < VIEWER_TTL_SECONDS
         waiting = None
         if has_viewers:
             with suppress(DependencyError):  # reported by /ready
                 waiting = sum((await self._engine.waiting()).values())
-        self._history.take(self._now(), waiting)
+        self._history.take(time.time(), waiting)
         self.on_sample()
 
     async def metrics(self, call: Call) -> dict[str, Any]:
         """Return the samples since the page's last call, and statistics by tool over all samples."""
         params, caller = MetricsParams.of(call), call.caller
-        self._asked_at = self._now()
+        self._asked_at = time.time()
         servers = self._servers.list_names(caller)
         tools = [(name, calls) for name, calls in self._history.tools().items() if self._shows_tool(caller, name)]
         tools.sort(key=lambda item: (-item[1].calls, item[0]))
@@ -130,12 +120,10 @@ def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any
 
 class Feed:
     def __init__(self, engine: Engine, servers: Servers, activity: Activity, rights: Rights) -> None:
-        self._engine = engine
-        self._servers = servers
-        self._activity = activity
-        self._rights = rights
+        self._open_subscription = partial(
+            FeedSubscription, engine=engine, servers=servers, activity=activity, rights=rights
+        )
         self._subscriptions: set[FeedSubscription] = set()
-        self._streams_by_caller: Counter[tuple[str, str]] = Counter()
         engine.listen(self._notify_documents)
         activity.on_sample = self._notify_metrics
         activity.count_viewers = lambda: len(self._subscriptions)
@@ -143,22 +131,20 @@ class Feed:
     @contextmanager
     def open_feed_subscription(self, caller: Caller) -> Iterator[FeedSubscription]:
         """Subscribe a caller to change events for the duration of the block."""
-        key = caller.tenant, caller.user
+        callers = [subscription.caller for subscription in self._subscriptions]
         if len(self._subscriptions) >= MAX_STREAMS:
             raise Overloaded("Too many open console pages. Try again in 5 s.", retry_after=5.0)
-        if self._streams_by_caller[key] >= MAX_STREAMS_PER_CALLER:
+        same = [other for other in callers if (other.tenant, other.user) == (caller.tenant, caller.user)]
+        if len(same) >= MAX_STREAMS_PER_CALLER:
             raise RateLimited(
                 f"At most {MAX_STREAMS_PER_CALLER} console pages per caller receive live updates.", retry_after=5.0
             )
-        subscription = FeedSubscription(caller, self._engine, self._servers, self._activity, self._rights)
+        subscription = self._open_subscription(caller)
         self._subscriptions.add(subscription)
-        self._streams_by_caller[key] += 1
         try:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
-            self._streams_by_caller[key] -= 1
-            self._streams_by_caller += Counter()  # drops zero counts
 
     def drain(self) -> None:
         for subscription in self._subscriptions:
@@ -177,20 +163,10 @@ class Feed:
 class FeedSubscription:
     """One caller's subscription, with the kinds of pending events."""
 
-    def __init__(
-        self,
-        caller: Caller,
-        engine: Engine,
-        servers: Servers,
-        activity: Activity,
-        rights: Rights,
-        *,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, caller: Caller, engine: Engine, servers: Servers, activity: Activity, rights: Rights) -> None:
         self.caller = caller
         self._servers = servers
         self._activity = activity
-        self._now = now
         self._sees_documents = rights.may(caller, f"{CONSOLE}documents")
         self._sees_servers = rights.may(caller, f"{CONSOLE}servers")
         self._tracker = DocumentTracker(engine, caller.tenant)
@@ -201,8 +177,8 @@ class FeedSubscription:
         self._is_ended = False
         self._sent_at = 0.0
 
-    def notify(self, *kinds: str) -> None:
-        self._pending_kinds.update(kinds)
+    def notify(self, kind: str) -> None:
+        self._pending_kinds.add(kind)
         self._wakeup.set()
 
     def end(self) -> None:
@@ -216,9 +192,13 @@ class FeedSubscription:
             return None
         kinds, self._pending_kinds = self._pending_kinds, set()
         self._wakeup.clear()
-        events = [*await self._poll_documents(kinds), *self._poll_servers()]
+        events = await self._poll_documents(kinds)
+        states = self._servers.list_states(self.caller) if self._sees_servers else None
+        if states != self._sent_servers:
+            self._sent_servers = states
+            events.append(("servers", {"servers": states}))
         sample = self._activity.latest(self.caller) if "metrics" in kinds else None
-        self._sent_at = self._now()
+        self._sent_at = time.monotonic()
         return [*events, ("metrics", {"sample": sample})] if sample else events
 
     async def _pause(self) -> None:
@@ -231,7 +211,7 @@ class FeedSubscription:
                 await self._wakeup.wait()
         except TimeoutError:
             pass  # poll progress and server states
-        wait = self._sent_at + MIN_INTERVAL_SECONDS - self._now()
+        wait = self._sent_at + MIN_INTERVAL_SECONDS - time.monotonic()
         if wait > 0 and not self._is_ended:
             await asyncio.sleep(wait)
 
@@ -244,15 +224,6 @@ class FeedSubscription:
             return []  # the page's own request reports the error
         events: list[Event] = [("documents", changed)] if changed else []
         return [*events, ("collections", {})] if self._tracker.poll_collections() else events
-
-    def _poll_servers(self) -> list[Event]:
-        if not self._sees_servers:
-            return []
-        now = self._servers.list_states(self.caller)
-        if now == self._sent_servers:
-            return []
-        self._sent_servers = now
-        return [("servers", {"servers": now})]
 
 
 class DocumentTracker:

@@ -222,19 +222,16 @@ class TechdocResources:
 
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
+        sets = [entry.id for entry in self._engine.cached_collections(tenant)]
         if name == "doc_type":
-            return [entry.id for entry in self._engine.cached_collections(tenant) if entry.id.startswith(value)]
+            return [id for id in sets if id.startswith(value)]
         if name != "path":
             raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
-        prefixes = (
-            [context["doc_type"]]
-            if "doc_type" in context
-            else [entry.id for entry in self._engine.cached_collections(tenant)]
-        )
-        ids = [
-            id for prefix in prefixes for id in await self._engine.list_document_ids(tenant, prefix=f"{prefix}/{value}")
-        ]
-        return [id.partition("/")[2] for id in ids]
+        paths: list[str] = []
+        for prefix in [context["doc_type"]] if "doc_type" in context else sets:
+            ids = await self._engine.list_document_ids(tenant, prefix=f"{prefix}/{value}")
+            paths += [id.partition("/")[2] for id in ids]
+        return paths
 
     async def _format_contents(self, path: str, tenant: TenantId) -> str | None:
         for entry in self._engine.cached_collections(tenant):
