@@ -81,30 +81,31 @@ class ClientRefused(ClientCannot):
         self.error = error
 
 
-class Client(Protocol):
-    """Callbacks to the client of a call while the call is open."""
+class Client:
+    """The client of a call, with callbacks while the call is open.
+
+    This one has no callbacks: it's a plain HTTP request, the library or the CLI.
+    """
+
+    __slots__ = ()
+
+    uses_input_required = False
+    """Whether `ask` ends the call with InputRequired, and the client calls again with the answer."""
 
     @property
     def key(self) -> object:
         """Equal for all calls of one client connection. None if the call has no connection."""
-        ...
-
-    @property
-    def uses_input_required(self) -> bool:
-        """Whether `ask` ends the call with InputRequired, and the client calls again with the answer."""
-        ...
+        return None
 
     def can(self, method: str) -> bool:
         """Return whether the client supports `sampling/createMessage`, `elicitation/create` or `roots/list`."""
-        ...
+        return False
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress, if the caller has requested it."""
-        ...
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to the client."""
-        ...
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request to the client (elicitation, sampling, roots) and return its result.
@@ -112,32 +113,13 @@ class Client(Protocol):
         `name` identifies the request within the call. A client of the stateless revision calls again with the answer,
         so the handler runs from the start and must use the same name.
         """
-        ...
-
-
-class SilentClient:
-    """A client without callbacks: plain HTTP, the library and the CLI."""
-
-    key: object = None
-    uses_input_required = False
-
-    def can(self, method: str) -> bool:
-        return False
-
-    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        return
-
-    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        return
-
-    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ClientCannot(
             f"This needs {method} from the client, which a plain request cannot answer. "
             "Connect with an MCP client that offers it."
         )
 
 
-SILENT = SilentClient()
+SILENT = Client()
 
 
 def new_trace_id() -> str:

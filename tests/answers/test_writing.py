@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refdesk.answers import Answers, Question, open_answers
-from refdesk.calls import SILENT, Client, InputRequired, SilentClient
+from refdesk.calls import SILENT, Client, InputRequired
 from refdesk.config import AnswersConfig
 from refdesk.errors import ClientCannot, MissingCapability, WriterFailed
 from tests.answers.endpoint import Endpoint, failure, running_endpoint, stream_answer
@@ -27,7 +27,7 @@ def message(text: str, model: str = "theirs") -> dict[str, Any]:
 
 
 @dataclass
-class Session(SilentClient):
+class Session(Client):
     """A client of a session: it is asked, and answers one after the other."""
 
     answers: list[Any]
@@ -39,7 +39,7 @@ class Session(SilentClient):
 
 
 @dataclass
-class Stateless(SilentClient):
+class Stateless(Client):
     """A client of the stateless revision: a call brings the answers to what the one before it asked for."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Stateless(SilentClient):
         raise InputRequired({name: {"method": method, "params": params}})
 
 
-class Incapable(SilentClient):
+class Incapable(Client):
     def __init__(self, error: Exception) -> None:
         self.error = error
 

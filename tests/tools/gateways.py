@@ -74,7 +74,7 @@ def quiet() -> McpServerConfig:
 
 
 @dataclass
-class Talker:
+class Talker(Client):
     """A client of an older revision, with a session."""
 
     answers: Mapping[str, Any] = field(default_factory=dict)

@@ -16,7 +16,7 @@ import pytest
 from docling_core.types.doc.document import DoclingDocument
 
 from refdesk.app import Desk, open_desk
-from refdesk.calls import LOCAL, Answer, Call, LogLevel, SilentClient
+from refdesk.calls import LOCAL, Answer, Call, Client, LogLevel
 from refdesk.config import Config
 from refdesk.errors import InvalidArguments
 from refdesk.tools.registry import Tool
@@ -171,7 +171,7 @@ async def test_local_files_can_be_switched_off(settings: Callable[..., Config], 
         assert "Send the bytes" in await failure(desk, "convert_docx", file_path="office/guide.docx")
 
 
-class ClientWithRoots(SilentClient):
+class ClientWithRoots(Client):
     """A client that announces a folder, and hears of progress."""
 
     def __init__(self, folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refdesk.app import Desk
-from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, SilentClient, TenantId, UserId
+from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, Client, TenantId, UserId
 from refdesk.errors import EngineError, StorageError
 from refdesk.tools.collection_scope import MappingFile, ProjectEntry
 from tests.tools.asking import ask, failure
@@ -49,7 +49,7 @@ def bob(ann: Caller) -> Caller:
     return replace(ann, user=UserId("bob"))
 
 
-class WorksIn(SilentClient):
+class WorksIn(Client):
     """A client that says which folders it works in, and counts how often it is asked."""
 
     def __init__(self, *roots: Any) -> None:
@@ -62,7 +62,7 @@ class WorksIn(SilentClient):
         return {"roots": self.roots}
 
 
-async def call(desk: Desk, caller: Caller, client: SilentClient, tool: str, **arguments: Any) -> dict[str, Any]:
+async def call(desk: Desk, caller: Caller, client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     params = {"name": tool, "arguments": arguments}
     answer = await desk.handle(Call("tools/call", params, caller=caller, client=client))
     assert not answer.is_error, answer.text
@@ -70,7 +70,7 @@ async def call(desk: Desk, caller: Caller, client: SilentClient, tool: str, **ar
     return structured
 
 
-async def ingest_text(desk: Desk, caller: Caller, client: SilentClient, text: str, *, run_async: bool = False) -> str:
+async def ingest_text(desk: Desk, caller: Caller, client: Client, text: str, *, run_async: bool = False) -> str:
     arguments = {"text": text, "title": text, "run_async": run_async}
     taken = await call(desk, caller, client, "r2r_ingest_document", **arguments)
     collection: str = taken["collection_id"]

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from refdesk.app import Desk
-from refdesk.calls import Call, Caller, Event, ListChanged, ResourceUpdated, SilentClient, UserId
+from refdesk.calls import Call, Caller, Client, Event, ListChanged, ResourceUpdated, UserId
 from refdesk.errors import InvalidArguments
 from refdesk.tools.json_schema import build_schema
 from refdesk.tools.registry import Tool
@@ -82,7 +82,7 @@ async def read(desk: Desk, uri: str, caller: Caller) -> str:
     return text
 
 
-class Listening(SilentClient):
+class Listening(Client):
     """A client that writes down how far a call says it is."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from refdesk.calls import LOG_LEVELS, ClientRefused, InputRequired, LogLevel
+from refdesk.calls import LOG_LEVELS, Client, ClientRefused, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, InvalidArguments, MissingCapability, Problem
 from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.mcp.revisions import CLIENT_CAPABILITIES_META, INPUT_REQUIRED_METHODS, LOG_LEVEL_META
@@ -23,12 +23,10 @@ CAPABILITIES: Mapping[str, str] = {
 """The client capability that each request needs."""
 
 
-class StreamingClient:
+class StreamingClient(Client):
     """A client without a session in a handshake revision. It gets notifications but no requests."""
 
     __slots__ = ("_channel", "_request")
-
-    uses_input_required = False
 
     def __init__(self, request: RpcRequest, channel: Channel) -> None:
         self._request = request
@@ -38,9 +36,6 @@ class StreamingClient:
     def key(self) -> object:
         """Unique per call, since calls can't be assigned to a client."""
         return self
-
-    def can(self, method: str) -> bool:
-        return False
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Send progress without blocking. A client that doesn't read misses some of it."""
