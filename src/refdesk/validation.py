@@ -29,16 +29,13 @@ def invalid_arguments(error: ValidationError, known: Sequence[str] = ()) -> Inva
 def _to_problem(detail: ErrorDetails, known: Sequence[str]) -> Problem:
     argument = shorten(".".join(str(part) for part in detail["loc"]) or "arguments")
     if detail["type"] == "extra_forbidden":
-        is_nested = len(detail["loc"]) > 1
-        return Problem(argument, "unknown field" if is_nested else _describe_unknown_argument(argument, known))
+        if len(detail["loc"]) > 1:
+            return Problem(argument, "unknown field")
+        nearest = nearest_name(argument, known)
+        hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known) or 'none'}"
+        return Problem(argument, f"unknown argument; {hint}")
     rule = _RULES.get(detail["type"])
     return Problem(argument, rule.format(**detail.get("ctx", {})) if rule else detail["msg"])
-
-
-def _describe_unknown_argument(argument: str, known: Sequence[str]) -> str:
-    nearest = nearest_name(argument, known)
-    hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known) or 'none'}"
-    return f"unknown argument; {hint}"
 
 
 def nearest_name(name: str, known: Sequence[str]) -> str | None:

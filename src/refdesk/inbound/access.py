@@ -44,7 +44,12 @@ class Access:
             return False
         if header in self._known_hosts:
             return True
-        allowed = self._allows_new_host(header)
+        match = _HOST.fullmatch(header.decode("latin-1"))
+        if match is None:
+            return False
+        host = (match[1] or match[2]).lower()
+        # The port isn't checked: a forwarded port differs from ours, and rebinding is about names.
+        allowed = ANY in self.hosts or host in self.hosts or (self.any_address and _is_address(host))
         if allowed and len(self._known_hosts) < MAX_KNOWN_HOSTS:
             self._known_hosts.add(header)
         return allowed
@@ -72,14 +77,6 @@ class Access:
         scheme, _, name = page.partition("://")
         is_same_host = host is not None and name == host.decode("latin-1").lower()
         return is_same_host and scheme in ("http", "https") and self.allows_host(host)
-
-    def _allows_new_host(self, header: bytes) -> bool:
-        match = _HOST.fullmatch(header.decode("latin-1"))
-        if match is None:
-            return False
-        host = (match[1] or match[2]).lower()
-        # The port isn't checked: a forwarded port differs from ours, and rebinding is about names.
-        return ANY in self.hosts or host in self.hosts or (self.any_address and _is_address(host))
 
 
 def build_access(settings: ServerConfig, port: int, *, authenticated: bool) -> Access:

@@ -202,24 +202,15 @@ def _parse_keys(jwks: list[Any], algorithms: Mapping[str, str]) -> dict[str | No
     """Return the supported signing keys by id. A single key is also stored under None, for tokens without a key id."""
     keys: dict[str | None, PyJWK] = {}
     for jwk in jwks[:MAX_KEYS]:
-        key = _parse_key(jwk, algorithms)
-        if key is not None:
-            keys.setdefault(key.key_id, key)
+        if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or not isinstance(jwk.get("kid", ""), str):
+            continue
+        algorithm = algorithms.get(f"{jwk.get('kty')} {jwk.get('crv', '')}".strip())
+        if algorithm is not None and jwk.get("alg", algorithm) == algorithm:
+            with suppress(PyJWTError):  # an unusable key doesn't invalidate the others
+                key = PyJWK({**jwk, "alg": algorithm}, algorithm)
+                keys.setdefault(key.key_id, key)
     if len(keys) == 1:
         keys[None] = next(iter(keys.values()))
     elif len(keys) > 1:
         keys.pop(None, None)
     return keys
-
-
-def _parse_key(jwk: Any, algorithms: Mapping[str, str]) -> PyJWK | None:
-    if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or not isinstance(jwk.get("kid", ""), str):
-        return None
-    algorithm = algorithms.get(f"{jwk.get('kty')} {jwk.get('crv', '')}".strip())
-    if algorithm is None or jwk.get("alg", algorithm) != algorithm:
-        return None
-    try:
-        return PyJWK({**jwk, "alg": algorithm}, algorithm)
-    except PyJWTError:
-        # An unusable key doesn't invalidate the others.
-        return None

@@ -167,7 +167,11 @@ class Permissions:
         if rule is None and not caller.roles and caller.toolsets is None:
             return await proceed(call)
         if caller.roles:
-            self._check_roles(call)
+            if _KNOWN_ROLES.isdisjoint(caller.roles):
+                roles = shorten(", ".join(sorted(caller.roles)))
+                raise Forbidden(f"The roles of this caller ({roles}) grant nothing; known roles are {', '.join(ROLES)}")
+            if _is_beyond_role(caller, call.tool):
+                raise Forbidden(f"{call.target} changes data, and the role {READER!r} is read-only")
         if rule is not None and (reason := self._explain_denial(caller, rule)):
             raise Forbidden(reason)
         if caller.toolsets is not None:
@@ -211,13 +215,6 @@ class Permissions:
         if rule.writes and can_only_read(caller):
             return f"This changes data, and the role {READER!r} is read-only; use a key with the role {WRITER!r}"
         return None
-
-    def _check_roles(self, call: Call) -> None:
-        if _KNOWN_ROLES.isdisjoint(call.caller.roles):
-            roles = shorten(", ".join(sorted(call.caller.roles)))
-            raise Forbidden(f"The roles of this caller ({roles}) grant nothing; known roles are {', '.join(ROLES)}")
-        if _is_beyond_role(call.caller, call.tool):
-            raise Forbidden(f"{call.target} changes data, and the role {READER!r} is read-only")
 
     def _restrict_toolsets(self, call: Call, own: frozenset[str]) -> Call:
         """Restrict the call's toolsets to those of the caller's key. Unknown ones are kept, to be reported later."""

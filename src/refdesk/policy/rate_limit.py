@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from refdesk.calls import Answer, Call, Caller, Handler
+from refdesk.calls import Answer, Call, Handler
 from refdesk.config import RateLimitConfig
 from refdesk.documents.tokens import measure_tokens
 from refdesk.errors import RateLimited
@@ -66,8 +66,14 @@ class RateLimit:
         self._global_charges = (Charge(ALL_CALLERS, Limit(settings.total_calls)),) if settings.total_calls else ()
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        tokens = self._build_token_charge(call)
-        refusal = await self._limits.take(self._list_charges(call.caller, tokens))
+        user = call.caller.tenant, call.caller.user
+        charges, tokens = list(self._global_charges), None
+        if self._calls:
+            charges.append(Charge((*user, "calls"), self._calls))
+        if self._tokens and call.method in TEXT_METHODS:
+            tokens = Charge((*user, "tokens"), self._tokens, min(EXPECTED_TOKENS, self._tokens.units))
+            charges.append(tokens)
+        refusal = await self._limits.take(charges)
         if refusal is not None:
             charge = refusal.charge
             self._refused("total" if charge is None or charge.key == ALL_CALLERS else str(charge.key[-1]))
@@ -78,20 +84,6 @@ class RateLimit:
             answer = await proceed(call)
             metered.spent = count_answer_tokens(answer)
         return answer
-
-    def _list_charges(self, caller: Caller, tokens: Charge | None) -> list[Charge]:
-        charges = list(self._global_charges)
-        if self._calls:
-            charges.append(Charge((caller.tenant, caller.user, "calls"), self._calls))
-        if tokens:
-            charges.append(tokens)
-        return charges
-
-    def _build_token_charge(self, call: Call) -> Charge | None:
-        if self._tokens is None or call.method not in TEXT_METHODS:
-            return None
-        expected = min(EXPECTED_TOKENS, self._tokens.units)
-        return Charge((call.caller.tenant, call.caller.user, "tokens"), self._tokens, expected)
 
 
 def count_answer_tokens(answer: Answer) -> int:

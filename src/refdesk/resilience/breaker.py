@@ -73,7 +73,11 @@ class Breaker:
             if now < self._open_until:
                 return None
             self._enter_state("half_open")
-        return self._admit_trial(now)
+        if self._is_full(now):
+            return None
+        permit = Permit(self._generation, now)
+        self._trials.add(permit)
+        return permit
 
     def settle(self, permit: Permit, outcome: Outcome, now: float) -> None:
         """Record the outcome of a call. A slow call counts as a failure however it ended."""
@@ -121,13 +125,6 @@ class Breaker:
             if self._successes >= self._success_threshold:
                 self.failures = 0
                 self._enter_state("closed")
-
-    def _admit_trial(self, now: float) -> Permit | None:
-        if self._is_full(now):
-            return None
-        permit = Permit(self._generation, now)
-        self._trials.add(permit)
-        return permit
 
     def _is_full(self, now: float) -> bool:
         """Return whether all trials are in use. Lost trials are dropped, but may still succeed."""

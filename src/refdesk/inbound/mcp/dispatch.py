@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,9 @@ STREAMING_METHODS = frozenset(
 )
 """Methods that may take long enough to send messages before their result."""
 
+_OWN_METHODS = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
+"""Methods of the handshake revisions that the dispatcher answers itself."""
+
 _SESSION_METHODS = METHODS | {"logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 """Methods that need `initialize` first."""
 
@@ -103,15 +106,6 @@ class McpDispatcher:
         self._sdk_rules: SdkRules | None = None
         self._notifications = NotificationHub()
         services.registry.listen(self._notifications.publish)
-        self._own_methods: Mapping[
-            str, Callable[[Mapping[str, Any], RequestContext, Session | None], Awaitable[Result]]
-        ] = {
-            "initialize": self._initialize,
-            "ping": self._ping,
-            "logging/setLevel": self._set_level,
-            "resources/subscribe": self._subscribe,
-            "resources/unsubscribe": self._unsubscribe,
-        }
 
     async def answer(
         self,
@@ -123,11 +117,10 @@ class McpDispatcher:
         """Answer a request of a handshake revision. Without a `channel`, the call can't send messages."""
         context = enter_caller_trace(context, request.params)
         try:
-            own = self._own_methods.get(request.method)
             if session is not None and session.revision is None and request.method in _SESSION_METHODS:
                 raise InvalidCall("The session isn't open yet; send initialize first")
-            if own is not None:
-                return encode_result(request.id, await own(request.params, context, session))
+            if request.method in _OWN_METHODS:
+                return encode_result(request.id, await self._answer_own(request, context, session))
             client: Client
             if channel is None:
                 client = SILENT
@@ -247,7 +240,29 @@ class McpDispatcher:
         others = self._services.gateway.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
 
-    async def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
+    async def _answer_own(self, request: RpcRequest, context: RequestContext, session: Session | None) -> Result:
+        """Answer a method about the connection itself. Those without a result of their own return `{}`, as `ping`."""
+        match request.method:
+            case "initialize":
+                return self._initialize(request.params, context, session)
+            case "logging/setLevel":
+                level = read_params(SetLevelParams, request.params).level
+                if session is not None:
+                    session.log_level = level
+                self._services.gateway.set_level(level)
+            case "resources/subscribe":
+                uri = read_params(SubscribeParams, request.params).uri
+                # Without a session, nothing could be delivered.
+                if session is not None and uri not in session.subscriptions:
+                    await self._subscribe(uri, context.caller, session)
+            case "resources/unsubscribe":
+                uri = read_params(SubscribeParams, request.params).uri
+                caller = None if session is None else session.subscriptions.pop(uri, None)
+                if caller is not None:
+                    self._services.gateway.unsubscribe(uri, caller)
+        return {}
+
+    def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         log_client_info("initialize", params, context)
         declared = read_params(InitializeParams, params)
         requested = declared.protocol_version
@@ -272,42 +287,21 @@ class McpDispatcher:
             "cacheScope": "private",
         }
 
-    async def _ping(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
-        return {}
-
-    async def _set_level(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
-        level = read_params(SetLevelParams, params).level
-        if session is not None:
-            session.log_level = level
-        self._services.gateway.set_level(level)
-        return {}
-
-    async def _subscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
-        uri = read_params(SubscribeParams, params).uri
-        if session is None or uri in session.subscriptions:
-            return {}  # without a session, nothing could be delivered
+    async def _subscribe(self, uri: str, caller: Caller, session: Session) -> None:
         if len(uri) > MAX_URI_LENGTH or len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
             rule = f"must have at most {MAX_URI_LENGTH} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
             raise InvalidArguments([Problem("uri", rule)])
         self._notifications.sessions.add(session)
         session.subscriptions[uri] = None
         try:
-            await self._services.gateway.subscribe(uri, context.caller)
+            await self._services.gateway.subscribe(uri, caller)
         except BaseException:
             session.subscriptions.pop(uri, None)
             raise
         if uri in session.subscriptions and session.subscriptions[uri] is None:
-            session.subscriptions[uri] = context.caller
+            session.subscriptions[uri] = caller
         else:  # it was unsubscribed or the session closed meanwhile
-            self._services.gateway.unsubscribe(uri, context.caller)
-        return {}
-
-    async def _unsubscribe(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
-        uri = read_params(SubscribeParams, params).uri
-        caller = None if session is None else session.subscriptions.pop(uri, None)
-        if caller is not None:
             self._services.gateway.unsubscribe(uri, caller)
-        return {}
 
     async def _listen(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:
         """Send notifications until the client leaves or the server stops."""
