@@ -312,9 +312,8 @@ def _make_variant_key(file: File, wanted: ConversionOptions, head: bytes) -> str
 
 def download_to_file(fetched: Fetched) -> File:
     """Return a download as conversion input."""
-    return File(
-        fetched.file.fileno(), fetched.file_name, fetched.size, fetched.content_type, fetched.charset, fetched.url
-    )
+    fd, name = fetched.file.fileno(), fetched.file_name
+    return File(fd, name, fetched.size, fetched.content_type, fetched.charset, fetched.url)
 
 
 def _hash_file(fd: int) -> tuple[str, bytes]:

@@ -23,22 +23,11 @@ LANGUAGES = tuple(
 )
 """Programming languages of the schema."""
 
-_ALIASES = {
-    "sh": "Bash",
-    "shell": "Bash",
-    "console": "Bash",
-    "cpp": "C++",
-    "csharp": "C#",
-    "js": "JavaScript",
-    "ts": "TypeScript",
-    "py": "Python",
-    "python3": "Python",
-    "rb": "Ruby",
-    "rs": "Rust",
-    "tex": "Latex",
-    "yml": "YAML",
-}
-_BY_NAME = {language.lower(): language for language in LANGUAGES} | _ALIASES
+_BY_NAME = {language.lower(): language for language in LANGUAGES} | dict(
+    alias.split(":")
+    for alias in "sh:Bash shell:Bash console:Bash cpp:C++ csharp:C# js:JavaScript ts:TypeScript py:Python "
+    "python3:Python rb:Ruby rs:Rust tex:Latex yml:YAML".split()
+)
 
 
 def map_language(language: str) -> str:

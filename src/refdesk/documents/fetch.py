@@ -22,20 +22,8 @@ import anyio
 import anyio.to_thread
 from yarl import URL
 
+from refdesk.documents import http_responses
 from refdesk.documents.file_names import choose_download_name
-from refdesk.documents.http_responses import (
-    CONTENT_CODINGS,
-    can_decode,
-    check_response,
-    get_declared_size,
-    get_redirect_target,
-    get_retry_after,
-    iter_blocks,
-    iter_decoded,
-    parse_content_codings,
-    suggest_action,
-    translate_http_errors,
-)
 from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
 from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Network, Resolver, parse_url, resolve
 from refdesk.errors import CannotFetch, CannotReach
@@ -44,7 +32,7 @@ from refdesk.support.lru import BoundedDict
 from refdesk.version import __version__
 
 USER_AGENT = f"Refdesk/{__version__}"
-HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".join(CONTENT_CODINGS)}
+HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".join(http_responses.CONTENT_CODINGS)}
 """All headers sent, besides conditional ones."""
 
 Progress = Callable[[float, float | None, str], Awaitable[None]]
@@ -164,7 +152,7 @@ class Fetcher:
         for _ in range(self._rules.max_redirects + 1):
             await permit(url)
             async with self._get(url, headers) as response:
-                target = get_redirect_target(response)
+                target = http_responses.get_redirect_target(response)
                 if target is None:
                     yield response
                     return
@@ -176,7 +164,7 @@ class Fetcher:
     @asynccontextmanager
     async def _get(self, url: URL, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
         session = await self._get_session()
-        with translate_http_errors(url):
+        with http_responses.translate_http_errors(url):
             response = await session.get(url, headers=headers, allow_redirects=False)
             try:
                 yield response
@@ -212,17 +200,17 @@ class Fetcher:
         size = 0
         not_modified = conditional and response.status == HTTPStatus.NOT_MODIFIED
         if not not_modified:
-            check_response(response, self._rules.max_bytes)
+            http_responses.check_response(response, self._rules.max_bytes)
         with anyio.CancelScope(shield=True):
             file = await anyio.to_thread.run_sync(tempfile.TemporaryFile)
         try:
             if not not_modified:
-                async with aclosing(iter_blocks(response, self._rules.max_bytes)) as blocks:
+                async with aclosing(http_responses.iter_blocks(response, self._rules.max_bytes)) as blocks:
                     async for block in blocks:
                         await anyio.to_thread.run_sync(file.write, block)
                         size += len(block)
                         if progress is not None:
-                            total = get_declared_size(response)
+                            total = http_responses.get_declared_size(response)
                             await progress(size, total, f"Downloading from {response.url.host}")
                 file.seek(0)
         except BaseException:
@@ -294,16 +282,18 @@ async def _read_robots(response: aiohttp.ClientResponse) -> Robots:
     """Parse a robots.txt response as RFC 9309 says: if missing, allow all; on a server error, allow nothing for now."""
     status = response.status
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
-        patience = get_retry_after(response)
+        patience = http_responses.get_retry_after(response)
         raise CannotFetch(
             f"{response.url} answered {status}, so whether {response.url.host} may be read is not known. "
-            f"{suggest_action(status, patience)}",
+            f"{http_responses.suggest_action(status, patience)}",
             retry_after=patience,
         )
-    if status != HTTPStatus.OK or not can_decode(codings := parse_content_codings(response.headers)):
+    if status != HTTPStatus.OK or not http_responses.can_decode(
+        codings := http_responses.parse_content_codings(response.headers)
+    ):
         return Robots()
     text = bytearray()
-    async with aclosing(iter_decoded(response.content.iter_any(), codings)) as pieces:
+    async with aclosing(http_responses.iter_decoded(response.content.iter_any(), codings)) as pieces:
         async for piece in pieces:
             text += piece
             if len(text) > MAX_ROBOTS_BYTES:

@@ -88,7 +88,14 @@ class Roots:
                 return self._check_permitted(root.open(wanted), root)
             except _LookupFailure as failure:
                 failures.append(failure)
-        raise CannotOpen(self._format_failure(wanted, failures))
+        # The most informative failure; it never reveals that a file exists elsewhere.
+        shown = _format_path(wanted)
+        if reason := next((each.reason for each in failures if each.reason), ""):
+            raise CannotOpen(f"{shown} {reason}. Name a file that can be read.")
+        folders = ", ".join(str(root.folder) for root in self._roots)
+        nearest = next((each.nearest for each in failures if each.nearest), "")
+        hint = f"Did you mean {nearest!r}?" if nearest else "Check the path."
+        raise CannotOpen(f"There is no file {shown} in the folders that are open to tools: {folders}. {hint}")
 
     def _check_permitted(self, file: OpenedFile, root: Root) -> OpenedFile:
         """Return the file unless it is hidden, as files with keys and passwords are, or closed."""
@@ -98,16 +105,6 @@ class Roots:
             with file:
                 raise _LookupFailure
         return file
-
-    def _format_failure(self, path: str, failures: Sequence[_LookupFailure]) -> str:
-        """Return the most informative failure; it never reveals that a file exists elsewhere."""
-        for failure in failures:
-            if failure.reason:
-                return f"{_format_path(path)} {failure.reason}. Name a file that can be read."
-        folders = ", ".join(str(root.folder) for root in self._roots)
-        hints = [failure.nearest for failure in failures if failure.nearest]
-        hint = f" Did you mean {hints[0]!r}?" if hints else " Check the path."
-        return f"There is no file {_format_path(path)} in the folders that are open to tools: {folders}.{hint}"
 
 
 class _LookupFailure(Exception):

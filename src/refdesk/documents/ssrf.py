@@ -126,16 +126,13 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     """Resolve a host in a thread that is abandoned on cancellation, since a slow name server would block it."""
 
     def look_up() -> Sequence[str]:
-        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [_format_sockaddr(sockaddr) for *_, sockaddr in answers]
+        found: list[str] = []
+        for *_, sockaddr in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            address, scope = str(sockaddr[0]), sockaddr[3] if len(sockaddr) == 4 else 0
+            found.append(f"{address}%{scope}" if scope and "%" not in address else address)
+        return found
 
     return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
-
-
-def _format_sockaddr(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> str:
-    scope = sockaddr[3] if len(sockaddr) == 4 else 0
-    host = str(sockaddr[0])
-    return f"{host}%{scope}" if scope and "%" not in host else host
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,7 +266,7 @@ def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
                 characters += len(text)
                 if cells > MAX_CELLS or characters > MAX_CHARACTERS:
                     raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
-                sheet.put_spanning(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
+                sheet.put(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
         yield sheet
     warnings += warn_hidden(hidden)
 

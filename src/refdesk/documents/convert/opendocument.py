@@ -9,18 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from refdesk.documents.convert import sheets
 from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size
 from refdesk.documents.convert.office_xml import parse_int, strip_namespace
 from refdesk.documents.convert.ooxml import Package, open_package
 from refdesk.documents.convert.runs import Runs, RunStyle, is_fixed_pitch
-from refdesk.documents.convert.sheets import (
-    MAX_CELLS,
-    MAX_CHARACTERS,
-    MAX_SHEET_COLUMNS,
-    Sheet,
-    build_sheet_blocks,
-    warn_hidden,
-)
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
@@ -225,11 +218,11 @@ def _iter_cells(row: Element) -> Iterator[tuple[int, Element]]:
         if name == "table-cell" and len(node):
             yield from ((column + at, node) for at in range(min(repeats, MAX_REPEATS)))
         column += repeats
-        if column >= MAX_SHEET_COLUMNS:
+        if column >= sheets.MAX_SHEET_COLUMNS:
             return
 
 
-def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
+def convert_sheets(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> Document:
     """Convert the selected sheets of an ODS file."""
     file = _File(source)
     nodes = file.body.findall("{table}table")
@@ -237,7 +230,9 @@ def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Documen
     visible = [node for node in nodes if not file.is_hidden(node)]
     wanted = source.select_pages(len(visible))
     reader = _SheetReader(file, max_cells)
-    blocks = tuple(block for number in wanted for block in build_sheet_blocks(reader.read(visible[number - 1]), number))
+    blocks = tuple(
+        block for number in wanted for block in sheets.build_sheet_blocks(reader.read(visible[number - 1]), number)
+    )
     properties, tags = file.package.read_properties()
     return Document(
         title=source.choose_title(properties),
@@ -247,7 +242,7 @@ def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Documen
         total_pages=len(visible) if len(wanted) < len(visible) else 0,
         tags=tags,
         properties=properties,
-        warnings=(*warn_hidden(hidden), *reader.warnings),
+        warnings=(*sheets.warn_hidden(hidden), *reader.warnings),
     )
 
 
@@ -257,12 +252,12 @@ class _SheetReader:
     def __init__(self, file: _File, max_cells: int) -> None:
         self._file = file
         self._cells = max_cells
-        self._characters = MAX_CHARACTERS
+        self._characters = sheets.MAX_CHARACTERS
         self.warnings: list[str] = []
 
-    def read(self, node: Element) -> Sheet:
+    def read(self, node: Element) -> sheets.Sheet:
         """Read a sheet until the budget is spent."""
-        sheet = Sheet(node.get("{table}name", ""))
+        sheet = sheets.Sheet(node.get("{table}name", ""))
         row = 0
         for line in node.iter("{table}table-row"):
             repeats = _read_count(line, "{table}number-rows-repeated")
@@ -274,7 +269,7 @@ class _SheetReader:
                     return sheet
                 for column, cell, text in filled:
                     is_text = cell.get("{office}value-type", "string") == "string"
-                    sheet.put_spanning(at, column, text, *_read_spans(cell), is_text=is_text)
+                    sheet.put(at, column, text, *_read_spans(cell), is_text=is_text)
                     self._cells -= 1
                     self._characters -= len(text)
             row += repeats

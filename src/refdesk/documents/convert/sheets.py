@@ -48,13 +48,9 @@ class Sheet:
     merges: list[Area] = field(default_factory=list)
     _cells: dict[tuple[int, int], _FilledCell] = field(default_factory=dict)
 
-    def put(self, row: int, column: int, text: str, *, is_text: bool) -> None:
-        """Set a cell."""
+    def put(self, row: int, column: int, text: str, tall: int = 1, wide: int = 1, *, is_text: bool) -> None:
+        """Set a cell, which may be merged with others."""
         self._cells[row, column] = _FilledCell(row, column, row, column, text, is_text)
-
-    def put_spanning(self, row: int, column: int, text: str, tall: int, wide: int, *, is_text: bool) -> None:
-        """Set a cell that may be merged with others."""
-        self.put(row, column, text, is_text=is_text)
         if tall > 1 or wide > 1:
             self.merges.append(Area(row, column, row + tall - 1, column + wide - 1))
 
@@ -90,7 +86,14 @@ def _split_regions(cells: list[_FilledCell]) -> Iterator[list[_FilledCell]]:
     pending = [(cells, 0)] if cells else []
     while pending:
         region, cuts = pending.pop()
-        parts = _split_region(region) if cuts < MAX_CUTS else [region]
+        parts = [region]
+        if cuts < MAX_CUTS:
+            rows = [(cell.top, cell.bottom) for cell in region]
+            parts = _split_at_gaps(sorted(region, key=lambda cell: cell.top), rows)
+        if cuts < MAX_CUTS and len(parts) == 1:
+            columns = [(cell.left, cell.right) for cell in region]
+            parts = _split_at_gaps(sorted(region, key=lambda cell: cell.left), columns)
+            parts = [sorted(part, key=lambda cell: (cell.top, cell.left)) for part in parts]
         if len(parts) > 1:
             pending += ((part, cuts + 1) for part in reversed(parts))
         elif _bounding_area(region).cell_count > MAX_GRID_CELLS and len(region) > 1:
@@ -98,14 +101,6 @@ def _split_regions(cells: list[_FilledCell]) -> Iterator[list[_FilledCell]]:
             pending += ((region[middle:], 0), (region[:middle], 0))
         else:
             yield region
-
-
-def _split_region(region: list[_FilledCell]) -> list[list[_FilledCell]]:
-    across = _split_at_gaps(sorted(region, key=lambda cell: cell.top), [(cell.top, cell.bottom) for cell in region])
-    if len(across) > 1:
-        return across
-    down = _split_at_gaps(sorted(region, key=lambda cell: cell.left), [(cell.left, cell.right) for cell in region])
-    return [sorted(part, key=lambda cell: (cell.top, cell.left)) for part in down]
 
 
 def _split_at_gaps(ordered: list[_FilledCell], stretches: list[tuple[int, int]]) -> list[list[_FilledCell]]:

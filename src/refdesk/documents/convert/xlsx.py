@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
+from refdesk.documents.convert import sheets
 from refdesk.documents.convert.charts import read_sheet_charts
 from refdesk.documents.convert.number_format import BUILT_IN, format_value
 from refdesk.documents.convert.office_xml import (
@@ -23,15 +24,6 @@ from refdesk.documents.convert.office_xml import (
     strip_namespace,
 )
 from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.sheets import (
-    MAX_CELLS,
-    MAX_CHARACTERS,
-    MAX_SHEET_COLUMNS,
-    Area,
-    Sheet,
-    build_sheet_blocks,
-    warn_hidden,
-)
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Document, Page, Place
 from refdesk.errors import CannotConvert
@@ -43,7 +35,7 @@ _MAX_MERGES = 100_000
 """Merged areas read per sheet."""
 
 
-def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
+def convert(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> Document:
     """Convert the selected sheets of a workbook."""
     package = open_package(source.data)
     main = package.find_main_part("xl/workbook.xml")
@@ -57,7 +49,7 @@ def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
     for done, number in enumerate(wanted):
         sheet = visible[number - 1]
         source.progress(done, len(wanted), f"sheet {sheet.name}")
-        blocks += build_sheet_blocks(workbook.read(sheet), number)
+        blocks += sheets.build_sheet_blocks(workbook.read(sheet), number)
         blocks += read_sheet_charts(package, sheet.part, Place(number))
     properties, tags = package.read_properties()
     return Document(
@@ -114,19 +106,21 @@ class _Workbook:
             for node in _iter_elements(stream, part, "si", "sst"):
                 self._texts.append(_read_rich_text(node))
                 characters += len(self._texts[-1])
-                if characters > MAX_CHARACTERS:
-                    raise CannotConvert(f"The workbook holds more than {MAX_CHARACTERS} characters of text; split it")
+                if characters > sheets.MAX_CHARACTERS:
+                    raise CannotConvert(
+                        f"The workbook holds more than {sheets.MAX_CHARACTERS} characters of text; split it"
+                    )
 
     def warnings(self) -> Iterator[str]:
         """Yield warnings on left-out content."""
-        yield from warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
+        yield from sheets.warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
         yield from self._omissions
         if self._package.has_macros:
             yield "Macros in the file were left out."
 
-    def read(self, entry: _SheetEntry) -> Sheet:
+    def read(self, entry: _SheetEntry) -> sheets.Sheet:
         """Read a sheet; one without cells, such as a chart, is empty."""
-        sheet = Sheet(entry.name)
+        sheet = sheets.Sheet(entry.name)
         if entry.part not in self._package.names:
             return sheet
         reader = _SheetReader(self, sheet, self._budget)
@@ -196,7 +190,7 @@ def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Elemen
 @dataclass(slots=True)
 class _Budget:
     cells: int
-    characters: int = MAX_CHARACTERS
+    characters: int = sheets.MAX_CHARACTERS
 
     @property
     def is_spent(self) -> bool:
@@ -206,7 +200,7 @@ class _Budget:
 @dataclass(slots=True)
 class _SheetReader:
     workbook: _Workbook
-    sheet: Sheet
+    sheet: sheets.Sheet
     budget: _Budget
     row: int = 0
     last_row: int = 0
@@ -219,13 +213,14 @@ class _SheetReader:
         for node in _iter_elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
             name = strip_namespace(node.tag)
             if name == "row":
-                self.row = _parse_index(node.get("r")) or self.row + 1
+                index = node.get("r", "")
+                self.row = (parse_int(index) if len(index) < 8 else 0) or self.row + 1
                 if self.budget.is_spent:
                     return False
                 column = -1
                 for cell in node:
                     column = _letters_to_column(cell.get("r", "").rstrip("0123456789")) if cell.get("r") else column + 1
-                    if column >= MAX_SHEET_COLUMNS:
+                    if column >= sheets.MAX_SHEET_COLUMNS:
                         break
                     text, is_text = self.workbook.format_cell(cell)
                     if not text and cell.find(f"{S}v") is None and (formula := cell.find(f"{S}f")) is not None:
@@ -243,10 +238,6 @@ class _SheetReader:
         return True
 
 
-def _parse_index(text: str | None) -> int:
-    return parse_int(text) if len(text or "") < 8 else 0
-
-
 @lru_cache(maxsize=20_000)
 def _letters_to_column(letters: str) -> int:
     """Convert column letters: `A` is 0, `AA` is 26."""
@@ -256,9 +247,9 @@ def _letters_to_column(letters: str) -> int:
     return max(number - 1, 0)
 
 
-def _parse_area(reference: str) -> Area | None:
+def _parse_area(reference: str) -> sheets.Area | None:
     corners = _REFERENCE.findall(reference)
     if not corners:
         return None
     (left, top), (right, bottom) = corners[0], corners[-1]
-    return Area(int(top) - 1, _letters_to_column(left), int(bottom) - 1, _letters_to_column(right))
+    return sheets.Area(int(top) - 1, _letters_to_column(left), int(bottom) - 1, _letters_to_column(right))

@@ -13,19 +13,8 @@ from typing import Any
 
 import orjson
 
+from refdesk.documents import docling_terms as terms
 from refdesk.documents.convert.formats import FORMATS
-from refdesk.documents.docling_terms import (
-    ANCHOR,
-    LANGUAGE,
-    NOTICE,
-    PROPERTIES,
-    ROLE,
-    SCHEMA_NAME,
-    SPANS,
-    TERM,
-    VERSION,
-    map_language,
-)
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -88,12 +77,12 @@ class _Tree:
             for page in document.pages
         }
         return {
-            "schema_name": SCHEMA_NAME,
-            "version": VERSION,
+            "schema_name": terms.SCHEMA_NAME,
+            "version": terms.VERSION,
             "name": PurePath(document.name).stem or document.title or "document",
             **({"origin": origin} if document.digest else {}),
             "furniture": _make_root("furniture"),
-            "body": {**self._body, "meta": {PROPERTIES: own_properties}},
+            "body": {**self._body, "meta": {terms.PROPERTIES: own_properties}},
             **self._kinds,
             "key_value_items": [],
             "form_items": [],
@@ -110,7 +99,9 @@ class _Tree:
                 item = self._add_text(block.text, block.place, "section_header" if block.level > 1 else "title")
                 if block.level > 1:
                     item["level"] = block.level - 1
-                meta = ({ROLE: NOTICE} if block.is_notice else {}) | ({ANCHOR: block.anchor} if block.anchor else {})
+                meta = ({terms.ROLE: terms.NOTICE} if block.is_notice else {}) | (
+                    {terms.ANCHOR: block.anchor} if block.anchor else {}
+                )
                 if meta:
                     item["meta"] = meta
             case Paragraph():
@@ -119,17 +110,19 @@ class _Tree:
                 if block.role == "note":
                     item["content_layer"] = "notes"
                 elif block.role == "quote":
-                    item.setdefault("meta", {})[ROLE] = block.role
+                    item.setdefault("meta", {})[terms.ROLE] = block.role
             case Term():
                 item = self._add_text(block.text, block.place, "text", spans=block.spans)
-                term: Item = {TERM: [block.title, block.size]} | ({ANCHOR: block.anchor} if block.anchor else {})
+                term: Item = {terms.TERM: [block.title, block.size]} | (
+                    {terms.ANCHOR: block.anchor} if block.anchor else {}
+                )
                 item.setdefault("meta", {}).update(term)
             case Code():
-                language = map_language(block.language)
+                language = terms.map_language(block.language)
                 item = self._add_text(block.text, block.place, "code", code_language=language)
                 item |= {"captions": [], "references": [], "footnotes": []}
                 if block.language and block.language != language:
-                    item["meta"] = {LANGUAGE: block.language}
+                    item["meta"] = {terms.LANGUAGE: block.language}
             case Table():
                 item = self._add_captioned("tables", "table", block.caption, block.place)
                 cells = [_make_cell(cell) for cell in block.cells]
@@ -171,7 +164,7 @@ class _Tree:
             "texts", parent or self._body, {"label": label, "prov": prov, "orig": text, "text": text, **fields}
         )
         if spans:
-            item["meta"] = {SPANS: [[span.start, span.end, span.kind, span.target] for span in spans]}
+            item["meta"] = {terms.SPANS: [[span.start, span.end, span.kind, span.target] for span in spans]}
         return item
 
     def _add_item(self, kind: str, parent: Item, fields: Item) -> Item:

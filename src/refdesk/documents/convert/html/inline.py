@@ -261,14 +261,7 @@ _NO_LANGUAGE = frozenset(
     """default none no text txt plain plaintext plain-text nohighlight unknown raw output code highlight source
     literal-block sourcecode numbersource block wrapper notranslate copyable line-numbers linenums""".split()
 )
-_ALIASES = {
-    "python3": "python",
-    "py": "python",
-    "py3": "python",
-    "ipython3": "python",
-    "js": "javascript",
-    "pycon3": "pycon",
-}
+_ALIASES = dict.fromkeys(("python3", "py", "py3", "ipython3"), "python") | {"js": "javascript", "pycon3": "pycon"}
 
 _LANGUAGES = frozenset(
     """rust python bash shell console json yaml toml xml html css javascript typescript java kotlin scala go ruby php

@@ -210,13 +210,11 @@ class HtmlWalker:
         return True
 
     def _enter(self, context: Context) -> None:
+        """Enter a context until the end of the current element."""
         self.end_block()
         self._contexts[context] += 1
-        self._defer(partial(self._leave, context))
-
-    def _leave(self, context: Context) -> None:
-        self.end_block()
-        self._contexts[context] -= 1
+        self._defer(partial(self._contexts.subtract, (context,)))
+        self._defer(self.end_block)
 
     def _open_span(self, kind: SpanKind, target: str = "") -> None:
         if self._text.open(kind, target):

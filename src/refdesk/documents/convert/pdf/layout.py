@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from operator import attrgetter
 from statistics import median
 
 from refdesk.documents.convert.pdf.page_reader import PageContent, Word
@@ -140,22 +141,17 @@ def group_rows(words: Sequence[Word]) -> list[list[Word]]:
     return rows
 
 
-def _get_base(word: Word) -> float:
-    return word.base
+_get_base, _get_size = attrgetter("base"), attrgetter("size")
 
 
 def _shares_line(row: list[Word], level: list[Word]) -> bool:
     """Whether words are close enough to the row above to be on one line."""
-    tallest = max(row, key=_get_size)
+    tallest: Word = max(row, key=_get_size)
     size = max(tallest.size, max(map(_get_size, level)))
     distance = level[0].base - tallest.base
     if abs(distance) < 0.12 * size:
         return True
     return abs(distance) < RAISED * size and _fits_beside(row, level)
-
-
-def _get_size(word: Word) -> float:
-    return word.size
 
 
 def _fits_beside(row: list[Word], level: list[Word]) -> bool:
