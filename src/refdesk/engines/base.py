@@ -246,7 +246,6 @@ class EngineWriter(Protocol):
         temperature: float | None = None,
     ) -> EngineAnswer:
         """Generate an answer from the passages of a search, all of which the tenant can read."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,30 +263,24 @@ class PassageSearch(Protocol):
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         """Return the best passages, at most one per section, best first."""
-        ...
 
     async def find_absent(self, tenant: TenantId, query: str, collections: Sequence[str]) -> Sequence[str]:
         """Return the identifiers of a query that occur nowhere in the collections. Empty means all collections.
 
         An engine that can't tell returns none.
         """
-        ...
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         """Return all collections the tenant can read, its own first, ordered by id."""
-        ...
 
     def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         """Return the collections the tenant can search, from memory."""
-        ...
 
     def revision(self, tenant: TenantId) -> Hashable:
         """Return a value that changes whenever the tenant's search results may differ. Cheap."""
-        ...
 
     def listen(self, listener: Callable[[TenantId], None]) -> None:
         """Call `listener` with a tenant whenever its documents or collections have changed."""
-        ...
 
 
 class DocumentReader(Protocol):
@@ -295,31 +288,25 @@ class DocumentReader(Protocol):
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         """Return a document with its text, or None."""
-        ...
 
     async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
         """Open a document to be read in parts, or return None. The caller closes it."""
-        ...
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
         """Return the metadata of a document, or None if it doesn't exist or isn't indexed yet."""
-        ...
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
         """Return the chunks around a search hit in reading order, or None if the document has no such chunk."""
-        ...
 
     async def list_document_ids(
         self, tenant: TenantId, *, prefix: str = "", parts: Sequence[str] = (), limit: int = 100
     ) -> Sequence[str]:
         """Return the sorted ids that start with the prefix and, if parts are given, contain one of them."""
-        ...
 
     async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
         """Return those of the ids that name documents the tenant can read."""
-        ...
 
 
 class DocumentIngest(Protocol):
@@ -329,15 +316,12 @@ class DocumentIngest(Protocol):
         self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
     ) -> CollectionInfo:
         """Return the collection with this name, creating it if missing."""
-        ...
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
         """Delete a collection with all its documents. Returns whether it existed."""
-        ...
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         """Queue documents durably. They are processed in the background."""
-        ...
 
     async def sync_folder(
         self,
@@ -352,30 +336,24 @@ class DocumentIngest(Protocol):
 
         `unseen` are paths within the collection that couldn't be read: documents below them are kept. `.` means all.
         """
-        ...
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         """Queue a failed document again with all attempts left. Returns None if it doesn't exist.
 
         Raises NotToBeRetried if it is indexed or in progress.
         """
-        ...
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
         """Delete a document. Returns whether it existed."""
-        ...
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         """Return the status of a document, or None."""
-        ...
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
         """Return a page of documents, and the total number of matches."""
-        ...
 
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
         """Wait until any of the documents changes its status, or the time is up, and return their statuses."""
-        ...
 
 
 class EngineAdmin(Protocol):
@@ -383,22 +361,18 @@ class EngineAdmin(Protocol):
 
     async def reindex(self, tenant: TenantId) -> None:
         """Rebuild a tenant's indexes from its document store. Searches keep working until it is done."""
-        ...
 
     async def tenants(self) -> Sequence[TenantInfo]:
         """Return all tenants with data, ordered by id, without the shared one. For administrators."""
-        ...
 
     async def waiting(self) -> Mapping[Status, int]:
         """Count the documents in progress by status, over all tenants known to this process.
 
         Every status in progress is included, even with a count of 0. Raises EngineError if they can't be counted.
         """
-        ...
 
     async def check(self) -> str:
         """Return a short description of the engine's state. Raises EngineError if it doesn't work."""
-        ...
 
 
 class Engine(PassageSearch, DocumentReader, DocumentIngest, EngineAdmin, Protocol):
@@ -407,17 +381,14 @@ class Engine(PassageSearch, DocumentReader, DocumentIngest, EngineAdmin, Protoco
     @property
     def traits(self) -> EngineTraits:
         """What distinguishes this engine from others."""
-        ...
 
     @property
     def writer(self) -> EngineWriter | None:
         """Model that answers in place of Refdesk's own writers."""
-        ...
 
     @property
     def dependencies(self) -> Sequence[Dependency]:
         """External services that are monitored."""
-        ...
 
 
 LACKS_REINDEX = "reindex"

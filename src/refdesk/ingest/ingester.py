@@ -6,7 +6,7 @@ The work may be done by this process or by a server that has the same data open.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -64,13 +64,7 @@ class IngestOutcome:
     failed: tuple[SourceFailure, ...] = ()
 
     def __add__(self, other: IngestOutcome) -> IngestOutcome:
-        return IngestOutcome(
-            self.new + other.new,
-            self.changed + other.changed,
-            self.unchanged + other.unchanged,
-            self.removed + other.removed,
-            self.failed + other.failed,
-        )
+        return IngestOutcome(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     def is_empty(self) -> bool:
         """Whether nothing changed and nothing failed."""
