@@ -13,7 +13,8 @@ import pytest
 from pydantic import SecretStr
 
 from refdesk.config import CircuitBreakerConfig, R2RConfig
-from refdesk.engines.r2r.client import Generation, R2RClient, RemoteSearchSettings, open_client
+from refdesk.engines.base import Search
+from refdesk.engines.r2r.client import R2RClient, build_search_settings, open_client
 from refdesk.engines.r2r.http import (
     MAX_BACKOFF_SECONDS,
     MAX_RESPONSE_BYTES,
@@ -40,7 +41,8 @@ from tests.waiting import PATIENCE_SECONDS
 pytestmark = pytest.mark.anyio
 
 SEARCH, LOGIN, REFRESH = "/v3/retrieval/search", "/v3/users/login", "/v3/users/refresh-token"
-WHERE = RemoteSearchSettings(("05a7300a-081c-4ed4-bb08-f7bec59727f3",), 10, "hybrid")
+COLLECTION = "05a7300a-081c-4ed4-bb08-f7bec59727f3"
+WHERE = build_search_settings(Search("fox"), 10, [COLLECTION])
 
 
 @pytest.fixture
@@ -378,16 +380,16 @@ async def test_the_collections_stand_where_r2r_heeds_them(r2r: ScriptedR2R, conn
     """At the top of a filter, R2R takes them out again for the owner of the documents: its issue 2114."""
     async with connect() as client:
         await client.search("fox", WHERE)
-        await client.answer("fox?", WHERE, Generation())
+        await client.answer("fox?", WHERE)
     for seen in r2r.seen:
         if "/retrieval/" in seen.target:
             filters = seen.json["search_settings"]["filters"]
-            assert filters == {"$and": [{"collection_ids": {"$overlap": list(WHERE.collections)}}]}
+            assert filters == {"$and": [{"collection_ids": {"$overlap": [COLLECTION]}}]}
 
 
 async def test_of_how_to_write_only_what_is_listed_is_sent(r2r: ScriptedR2R, connect: Connect) -> None:
     async with connect() as client:
-        await client.answer("fox?", WHERE, Generation("m", 100, 0.5))
+        await client.answer("fox?", WHERE, "m", 100, 0.5)
     body = r2r.bodies("/v3/retrieval/rag")[0]
     assert body["rag_generation_config"] == {
         "model": "m", "max_tokens_to_sample": 100, "temperature": 0.5, "stream": False,
@@ -397,7 +399,7 @@ async def test_of_how_to_write_only_what_is_listed_is_sent(r2r: ScriptedR2R, con
 
 async def test_a_search_without_a_collection_cannot_be_made() -> None:
     with pytest.raises(AssertionError):
-        RemoteSearchSettings((), 10, "hybrid").to_body()
+        build_search_settings(Search("fox"), 10, [])
 
 
 async def test_nothing_secret_is_in_what_the_client_gives_or_raises(r2r: ScriptedR2R, connect: Connect) -> None:

@@ -195,16 +195,10 @@ def _update_document(
         is_replaced = row["kind"] != REMOTE and row["uuid"] in ids
         if is_replaced or not _is_settled(row) or (row["uuid"], row["stage"]) == (remote.id, stage):
             return False
-    key = _upsert_document(database, collection, id, remote, stage)
-    database.execute("INSERT OR REPLACE INTO remote_documents VALUES (?, ?)", (key, remote.id))
-    return True
-
-
-def _upsert_document(database: Database, collection: int, id: str, remote: RemoteDocument, stage: str) -> int:
     own = remote.own or {}
     indexed_at = own.get("indexed_at") or remote.updated_at.isoformat()
     chunks = own.get("chunks", 0)
-    row = database.execute(
+    key = database.execute(
         """
         INSERT INTO documents (id, collection, title, kind, source, root, folder, version, metadata, media_type,
                                size_bytes, digest, chunks, embedded, stage, retry_at, error, created_at, updated_at,
@@ -225,8 +219,9 @@ def _upsert_document(database: Database, collection: int, id: str, remote: Remot
          own.get("digest") or remote.id.replace("-", ""), chunks, chunks if stage == "success" else 0, stage, NEVER,
          remote.failure or None, remote.created_at.isoformat(), remote.updated_at.isoformat(),
          indexed_at if stage == "success" else None),
-    ).fetchone()  # fmt: skip
-    return int(row[0])
+    ).fetchone()[0]  # fmt: skip
+    database.execute("INSERT OR REPLACE INTO remote_documents VALUES (?, ?)", (key, remote.id))
+    return True
 
 
 def find_document(database: Database, id: str) -> CatalogueEntry | None:

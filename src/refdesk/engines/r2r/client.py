@@ -5,7 +5,7 @@ Methods return Refdesk's own types; R2R's JSON stays in this module and `schemas
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from refdesk.config import R2RConfig
+from refdesk.engines.base import Search
 from refdesk.engines.r2r.auth import ApiKeySource, CredentialsRefused, TokenManager, TokenPair, TokenSource
 from refdesk.engines.r2r.http import CONFLICT, NOT_FOUND, IgnoreStatus, R2RRequest, R2RTransport, open_r2r_transport
 from refdesk.engines.r2r.schemas import (
@@ -47,60 +48,32 @@ CHUNKING = {"chunking_strategy": "character", "chunk_size": 1, "chunk_overlap": 
 """Makes R2R split a text at blank lines only, without requesting a summary from a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSearchSettings:
-    """R2R search settings. Collections are mandatory."""
+def build_search_settings(
+    search: Search, limit: int, collections: Collection[str], documents: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return R2R's settings of a search. Collections and documents are R2R ids; no documents given means all.
 
-    collections: tuple[str, ...]
-    limit: int
-    mode: str
-    semantic_weight: float | None = None
-    documents: tuple[str, ...] | None = None
-    """R2R ids; None means all documents of the collections."""
-
-    def to_body(self) -> dict[str, Any]:
-        """Return the request body.
-
-        Collections are inside `$and`: at the top level, R2R drops them for the owner of the documents.
-        """
-        assert self.collections
-        conditions: list[dict[str, Any]] = [{"collection_ids": {"$overlap": list(self.collections)}}]
-        if self.documents is not None:
-            conditions.append({"document_id": {"$in": list(self.documents)}})
-        # R2R fails if its full-text limit is lower than the requested limit.
-        hybrid: dict[str, Any] = {"full_text_limit": max(self.limit, 200), "rrf_k": 50}
-        if self.semantic_weight is not None:
-            hybrid |= {"semantic_weight": self.semantic_weight, "full_text_weight": 1 - self.semantic_weight}
-        return {
-            "filters": {"$and": conditions},
-            "limit": self.limit,
-            "use_hybrid_search": self.mode == "hybrid",
-            "use_semantic_search": self.mode != "fulltext",
-            "use_fulltext_search": self.mode != "semantic",
-            "hybrid_settings": hybrid,
-            "include_metadatas": True,
-            "include_scores": True,
-            "graph_settings": {"enabled": False},
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """R2R generation settings. None leaves the choice to R2R."""
-
-    model: str | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-
-    def to_body(self) -> dict[str, Any]:
-        """Return the request body with these fields only, since R2R would also accept another model's URL."""
-        given = {
-            "model": self.model,
-            "max_tokens_to_sample": self.max_tokens,
-            "temperature": self.temperature,
-            "stream": False,
-        }
-        return {name: value for name, value in given.items() if value is not None}
+    Collections are inside `$and`: at the top level, R2R drops them for the owner of the documents.
+    """
+    assert collections
+    conditions: list[dict[str, Any]] = [{"collection_ids": {"$overlap": list(collections)}}]
+    if documents is not None:
+        conditions.append({"document_id": {"$in": list(documents)}})
+    # R2R fails if its full-text limit is lower than the requested limit.
+    hybrid: dict[str, Any] = {"full_text_limit": max(limit, 200), "rrf_k": 50}
+    if search.semantic_weight is not None:
+        hybrid |= {"semantic_weight": search.semantic_weight, "full_text_weight": 1 - search.semantic_weight}
+    return {
+        "filters": {"$and": conditions},
+        "limit": limit,
+        "use_hybrid_search": search.mode == "hybrid",
+        "use_semantic_search": search.mode != "fulltext",
+        "use_fulltext_search": search.mode != "semantic",
+        "hybrid_settings": hybrid,
+        "include_metadatas": True,
+        "include_scores": True,
+        "graph_settings": {"enabled": False},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,19 +216,28 @@ class R2RClient:
         """Remove a document from a collection."""
         await self._send_if_exists("DELETE", ("collections", collection, "documents", document))
 
-    async def search(self, query: str, settings: RemoteSearchSettings) -> list[RemoteChunk]:
-        """Return the best matching chunks."""
-        body = {"query": query, "search_mode": "custom", "search_settings": settings.to_body()}
+    async def search(self, query: str, settings: Mapping[str, Any]) -> list[RemoteChunk]:
+        """Return the best matching chunks. The settings are from `build_search_settings`."""
+        body = {"query": query, "search_mode": "custom", "search_settings": settings}
         answer = await self._send("POST", ("retrieval", "search"), json=body, retries=IDEMPOTENT_RETRIES)
         return list(parse_chunks(unwrap_results(answer)))
 
-    async def answer(self, question: str, settings: RemoteSearchSettings, generation: Generation) -> RemoteAnswer:
-        """Return the answer of R2R's model from the best matching chunks."""
+    async def answer(
+        self,
+        question: str,
+        settings: Mapping[str, Any],
+        model: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+    ) -> RemoteAnswer:
+        """Return the answer of R2R's model from the best matching chunks. None leaves a choice to R2R."""
+        # These fields only, since R2R would also accept another model's URL.
+        given = {"model": model, "max_tokens_to_sample": max_tokens, "temperature": temperature, "stream": False}
         body = {
             "query": question,
             "search_mode": "custom",
-            "search_settings": settings.to_body(),
-            "rag_generation_config": generation.to_body(),
+            "search_settings": settings,
+            "rag_generation_config": {name: value for name, value in given.items() if value is not None},
             "include_title_if_available": True,
             "include_web_search": False,
         }

@@ -52,9 +52,9 @@ class Mirror:
         self._now = now
         self._single_flight: SingleFlight[str, None] = SingleFlight()
         self._collections_lock = asyncio.Lock()
-        self._synced_at: float | None = None
-        self._listed: dict[str, float] = {}
-        """Time of the last listing of each collection, by its id in R2R."""
+        self._is_synced = False
+        self._listed: set[str] = set()
+        """R2R ids of collections whose documents are in the catalogue."""
         self._counted: dict[str, float] = {}
         self._watched: dict[str, float] = {}
 
@@ -73,7 +73,7 @@ class Mirror:
             now = self._now()
             self._watched = {uuid: at for uuid, at in self._watched.items() if now - at < WATCH_SECONDS}
             # Unused collections aren't synced, and are listed again on their next use.
-            self._listed = {uuid: at for uuid, at in self._listed.items() if uuid in self._watched}
+            self._listed &= self._watched.keys()
             for uuid in list(self._watched):
                 for local_db in self._local_dbs:
                     if uuid in local_db.uuids.values():
@@ -86,7 +86,7 @@ class Mirror:
     async def get_local_db(self, tenant: TenantId) -> LocalDb | None:
         """Return a tenant's database after the first sync, or None if it has nothing."""
         local_db = await self._local_dbs.get(tenant)
-        if self._synced_at is None and (local_db is None or not local_db.collections):
+        if not self._is_synced and (local_db is None or not local_db.collections):
             await self.sync_collections()
             local_db = await self._local_dbs.get(tenant)
         if local_db is not None:
@@ -112,7 +112,7 @@ class Mirror:
             self._counted = {uuid: at for uuid, at in self._counted.items() if uuid in remote_ids}
             for tenant in {*remote, *(local_db.tenant for local_db in self._local_dbs)}:
                 await self._update_tenant(await self._local_dbs.get_or_create(tenant), remote[tenant])
-        self._synced_at = self._now()
+        self._is_synced = True
 
     async def _update_tenant(self, local_db: LocalDb, remote: Sequence[RemoteCollection]) -> None:
         remote_ids = {each.id for each in remote}
@@ -184,7 +184,7 @@ class Mirror:
                 return  # the collection is gone; the next sync removes it
             raise
         changed = await local_db.run(catalogue.update_documents, uuid, remote, since)
-        self._listed[uuid] = self._now()
+        self._listed.add(uuid)
         await self.reload(local_db, changed=changed)
 
     async def get_or_create_collection(
@@ -218,7 +218,7 @@ class Mirror:
             if made is not None:
                 local_db = await self._local_dbs.get_or_create(tenant)
                 await local_db.run(catalogue.update_collections, [made])
-                self._listed[made.id] = self._now()
+                self._listed.add(made.id)
                 await self.reload(local_db)
                 return
         await self.sync_collections()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +31,7 @@ from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.storage import records
 from refdesk.engines.storage.intake import pack_text
 from refdesk.engines.storage.rows import parse_chunk_number
+from refdesk.support.lru import BoundedDict
 
 MAX_DOCUMENTS = 16
 """Cached documents: an agent reads several parts of one."""
@@ -54,7 +54,7 @@ class DocumentCache:
         self._mirror = mirror
         self._conversions = conversions
         self._on_foreign_chunk = on_foreign_chunk
-        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._cache: BoundedDict[str, bytes] = BoundedDict(MAX_DOCUMENTS)
 
     async def find_document(self, tenant: TenantId, id: str) -> tuple[LocalDb, CatalogueEntry] | None:
         """Return an ingested document by its local id or its id in R2R, if it belongs to the tenant."""
@@ -89,8 +89,6 @@ class DocumentCache:
             # Documents ingested from here never change under their R2R id; foreign ones may.
             if chunks[0].own is not None and len(packed) <= MAX_DOCUMENT_BYTES:
                 self._cache[entry.uuid] = packed
-                if len(self._cache) > MAX_DOCUMENTS:
-                    self._cache.popitem(last=False)
         return await to_thread.run_sync(PackedDocument.of, packed)
 
     async def window(
@@ -152,41 +150,24 @@ async def rebuild_document(conversions: Conversions, chunks: Sequence[RemoteChun
 
 
 def _mark_chunks(chunks: Iterable[Chunk], marker: str) -> Iterator[str]:
-    """Yield the text, with a marker paragraph before each chunk."""
-    outline = _Outline()
+    """Yield the text, with a marker paragraph and missing headings before each chunk.
+
+    A chunk's text omits the heading of the section it starts in.
+    """
+    opened, section = list[str](), ""
     for number, chunk in enumerate(chunks):
         yield f"{marker}-{number}"
-        yield from outline.open_headings(chunk)
-        yield chunk.text
-
-
-class _Outline:
-    """Tracks open headings. A chunk's text omits the heading of the section it starts in."""
-
-    def __init__(self) -> None:
-        self._open: list[str] = []
-        self._section = ""
-
-    def open_headings(self, chunk: Chunk) -> list[str]:
-        """Return the headings to insert before a chunk."""
-        within = [(len(marks), title) for marks, title in _HEADING.findall(_FENCED.sub("", chunk.text))]
-        titles = [_strip_markup(title) for _, title in within]
+        titles = {_strip_markup(title) for _, title in _HEADING.findall(_FENCED.sub("", chunk.text))}
         path = list(chunk.path)
         while path and _strip_markup(path[-1]) in titles:
             path.pop()
-        shared = self._count_shared(path, chunk)
-        headings = [f"{'#' * min(level, 6)} {title}" for level, title in enumerate(path, 1) if level > shared]
-        self._open = [*path, *(title for _, title in within)] if not titles else list(chunk.path)
-        self._section = chunk.section
-        return headings
-
-    def _count_shared(self, path: Sequence[str], chunk: Chunk) -> int:
-        """Return the number of headings of a path that are already open."""
-        shared = 0
-        while shared < min(len(path), len(self._open)) and path[shared] == self._open[shared]:
-            shared += 1
-        is_next_of_same_name = shared == len(path) == len(chunk.path) and shared and chunk.section != self._section
-        return shared - 1 if is_next_of_same_name and len(self._open) == shared else shared
+        both = enumerate(zip(path, opened, strict=False))
+        shared = next((level for level, (ours, theirs) in both if ours != theirs), min(len(path), len(opened)))
+        if shared and shared == len(path) == len(chunk.path) == len(opened) and chunk.section != section:
+            shared -= 1  # another section of the same name
+        yield from (f"{'#' * min(level, 6)} {title}" for level, title in enumerate(path, 1) if level > shared)
+        opened, section = list(chunk.path), chunk.section
+        yield chunk.text
 
 
 def _strip_markup(title: str) -> str:

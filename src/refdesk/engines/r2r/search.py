@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import DocumentInfo, EngineAnswer, Hit, Search
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb
-from refdesk.engines.r2r.client import Generation, R2RClient, RemoteAnswer, RemoteSearchSettings
+from refdesk.engines.r2r.client import R2RClient, RemoteAnswer, build_search_settings
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.naming import format_position, strip_unsafe
 from refdesk.engines.r2r.read import decode_remote_chunk, to_passages
@@ -67,10 +68,6 @@ class RemoteScope:
         """Return the local id of a chunk's collection."""
         return next(self.slugs[uuid] for uuid in chunk.collections if uuid in self.slugs)
 
-    def to_settings(self, search: Search, limit: int) -> RemoteSearchSettings:
-        """Return the R2R settings of a search."""
-        return RemoteSearchSettings(tuple(self.slugs), limit, search.mode, search.semantic_weight, self.documents)
-
 
 class R2RSearcher:
     """Searches passages in R2R."""
@@ -87,7 +84,8 @@ class R2RSearcher:
         if scope.is_empty or not query:
             return []
         limit = min(search.limit * 2 + 10, MAX_RESULTS)
-        chunks = await self._client.search(query, scope.to_settings(search, limit))
+        settings = build_search_settings(search, limit, scope.slugs, scope.documents)
+        chunks = await self._client.search(query, settings)
         found = [
             chunk for chunk in self.drop_foreign(local_db, scope, chunks) if chunk.document not in local_db.tombstones
         ]
@@ -258,8 +256,10 @@ class R2RWriter:
         if local_db is None or not await self._searcher.search(local_db, search):
             return EngineAnswer("", (), "")
         scope = await self._searcher.resolve_scope(local_db, search)
-        settings = scope.to_settings(search, search.limit)
-        answer = await self._generate(strip_unsafe(question), settings, Generation(model, max_tokens, temperature))
+        settings = build_search_settings(search, search.limit, scope.slugs, scope.documents)
+        request = partial(self._request, strip_unsafe(question), settings, model, max_tokens, temperature)
+        # A model named by the caller bypasses the breaker, so that its failures don't affect others.
+        answer = await (request() if model else self._model.run(request))
         own = self._searcher.drop_foreign(local_db, scope, answer.chunks)
         if len(own) < len(answer.chunks) or answer.others:
             raise R2RLeaked(
@@ -272,27 +272,19 @@ class R2RWriter:
         text = number_citations(_strip_position_lines(answer.text, own), [chunk.id for chunk in own])
         return EngineAnswer(text, tuple(hits), answer.model)
 
-    async def _generate(self, question: str, settings: RemoteSearchSettings, generation: Generation) -> RemoteAnswer:
-        """Request an answer, and raise failures as WriterFailed: R2R itself is up and can search.
-
-        A model named by the caller bypasses the breaker, so that its failures don't affect others.
-        """
-
-        async def request() -> RemoteAnswer:
-            try:
-                answer = await self._client.answer(question, settings, generation)
-            except BreakerOpen:
+    async def _request(self, *args: Any) -> RemoteAnswer:
+        """Request an answer, and raise failures as WriterFailed: R2R itself is up and can search."""
+        try:
+            answer = await self._client.answer(*args)
+        except BreakerOpen:
+            raise
+        except EngineError as error:
+            if not error.retryable:
                 raise
-            except EngineError as error:
-                if not error.retryable:
-                    raise
-                detail = f"R2R's model did not respond. {error.detail}"
-                raise WriterFailed(detail, retry_after=error.retry_after) from error
-            if not answer.text.strip():
-                raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
-            return answer
-
-        return await (request() if generation.model else self._model.run(request))
+            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
+        if not answer.text.strip():
+            raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
+        return answer
 
 
 def _strip_position_lines(text: str, chunks: Sequence[RemoteChunk]) -> str:
