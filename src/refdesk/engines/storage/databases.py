@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from asyncio import CancelledError
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager
 from functools import partial
 from importlib import resources
@@ -288,6 +288,8 @@ class TenantPool(Generic[D]):
         """Called with a tenant whenever its documents or collections have changed."""
 
     async def __aenter__(self) -> Self:
+        with translate_errors(f"cannot use {self._folder}"):
+            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -339,18 +341,17 @@ class TenantPool(Generic[D]):
             await to_thread.run_sync(self._open.pop(tenant).close)
 
     async def open_new(self) -> None:
-        """Create the folder, and open databases that other processes have created."""
-        with translate_errors(f"cannot use {self._folder}"):
-            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
-        for tenant in await to_thread.run_sync(self._list_unopened):
+        """Open databases that other processes have created."""
+        known = {database.folder for database in self}
+        for tenant in await to_thread.run_sync(self._list_tenants_except, known):
             await self._open_found(tenant)
 
     async def _open_found(self, tenant: TenantId) -> None:
         await self.get_or_create(tenant)
 
-    def _list_unopened(self) -> list[TenantId]:
-        """Return the tenants whose databases exist, but aren't open."""
-        known, found = {database.folder for database in self}, []
+    def _list_tenants_except(self, known: Set[Path]) -> list[TenantId]:
+        """Return the tenants that have a database in a folder not among `known`."""
+        found = []
         for path in sorted(self._folder.glob(f"*/{DATABASE}")):
             if path.parent in known:
                 continue

@@ -91,14 +91,11 @@ class OnnxModel:
 
     def __init__(self, folder: ModelFolder, *, is_exact: bool | None = None) -> None:
         """Create a model. `is_exact` selects slower, exact 8-bit products; by default it depends on the CPU."""
+        self.name = folder.name
         self._folder = folder
         self._is_exact = can_overflow() if is_exact is None else is_exact
         self._lock = threading.Lock()
         self._loaded: _LoadedModel | None = None
-
-    @property
-    def name(self) -> str:
-        return self._folder.name
 
     @cached_property
     def dimensions(self) -> int:
@@ -118,11 +115,10 @@ class OnnxModel:
         return np.stack([self.embed(text) for text in texts])
 
     def _load(self) -> _LoadedModel:
-        if self._loaded is None:
-            with self._lock:
-                if self._loaded is None:
-                    self._loaded = _LoadedModel(self._folder, self._is_exact)
-        return self._loaded
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = _LoadedModel(self._folder, self._is_exact)
+            return self._loaded
 
 
 _INPUTS: Mapping[str, Callable[[Any], Any]] = {
