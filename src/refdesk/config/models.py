@@ -113,7 +113,7 @@ class OAuthConfig(ConfigSection):
         None, "URL of the issuer's public keys. By default, it's read from the issuer's metadata."
     )
     required_scopes: types.Texts = setting((), "Scopes that every token must have.")
-    scope_roles: Mapping[str, types.Texts] = Field(default_factory=dict, description="Roles granted by each scope.")
+    scope_roles: Mapping[str, types.Texts] = setting({}, "Roles granted by each scope.")
     user_claim: str = setting("sub", "Claim that contains the user.", min_length=1)
     tenant_claim: types.OptionalText = setting(
         None, "Claim that contains the tenant. If unset, all tokens belong to the tenant `default`."
@@ -348,9 +348,7 @@ class DownstreamConfig(ConfigSection):
     max_result_tokens: types.Whole = setting(
         25_000, "Maximum number of tokens forwarded from a server's result at once. 0 means no limit.", ge=0
     )
-    presets: Mapping[str, ToolRules] = Field(
-        default_factory=dict, description="Named sets of tool rules that servers can refer to."
-    )
+    presets: Mapping[str, ToolRules] = setting({}, "Named sets of tool rules that servers can refer to.")
     servers_file: types.OptionalPath = setting(
         None, "File that `refdesk servers` manages. Defaults to `servers.json` in the data folder."
     )
@@ -381,8 +379,8 @@ class Config(ConfigSection):
     embedding: EmbeddingConfig = EmbeddingConfig()
     answers: AnswersConfig = AnswersConfig()
     downstream: DownstreamConfig = DownstreamConfig()
-    mcpServers: Mapping[str, McpServerConfig] = Field(
-        default_factory=dict, description="Downstream MCP servers by name, in the format of other MCP clients."
+    mcpServers: Mapping[str, McpServerConfig] = setting(
+        {}, "Downstream MCP servers by name, in the format of other MCP clients."
     )
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     config_file: Path | None = Field(None, repr=False, exclude=True)

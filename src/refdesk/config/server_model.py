@@ -26,7 +26,7 @@ class ToolRules(ConfigSection):
 
     allow: types.Texts = setting((), "Tools to expose. Empty exposes all.")
     deny: types.Texts = setting((), "Tools to hide, even if `allow` matches.")
-    rename: Mapping[str, str] = Field(default_factory=dict, description="New names of tools.")
+    rename: Mapping[str, str] = setting({}, "New names of tools.")
 
 
 class DocsSource(ConfigSection):
@@ -34,7 +34,7 @@ class DocsSource(ConfigSection):
 
     tool: str = setting("search", "Name of the search tool.")
     argument: str = setting("query", "Argument that takes the query.")
-    arguments: Mapping[str, Any] = Field(default_factory=dict, description="Other arguments of the search tool.")
+    arguments: Mapping[str, Any] = setting({}, "Other arguments of the search tool.")
     timeout_seconds: types.Seconds = setting(5, "Time limit for a search.")
     max_results: types.Whole = setting(10, "Maximum number of results.", ge=1, le=100)
     version: types.OptionalText = setting(None, "Version of the documented product, if results don't include it.")
@@ -52,10 +52,10 @@ class McpServerConfig(ConfigSection):
     )
     command: types.Program = setting(None, "Program to start, for the stdio transport.")
     args: types.Arguments = setting((), "Arguments of the program.")
-    env: types.Variables = Field(default_factory=dict, description="Environment variables of the program.")
+    env: types.Variables = setting({}, "Environment variables of the program.")
     cwd: types.OptionalPath = setting(None, "Working folder of the program.")
     url: types.ServerUrl = setting(None, "URL, for the other transports.")
-    headers: types.Headers = Field(default_factory=dict, description="HTTP headers, such as `Authorization`.")
+    headers: types.Headers = setting({}, "HTTP headers, such as `Authorization`.")
     enabled: bool = setting(True, "Use this server.")
     session: Literal["pooled", "short"] = setting(
         "pooled", "`pooled` keeps the connection open, `short` opens one for each operation."
