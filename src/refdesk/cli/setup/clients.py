@@ -66,14 +66,11 @@ class ClientSetup:
 
     def entry(self, target: DeskTarget) -> dict[str, Any]:
         """Return the entry for a target."""
-        match target:
-            case Remote():
-                kind = {"type": "http"} if self.has_type else {}
-                key = self.key(target.key_variable) if target.key_variable else {}
-                return {**kind, self.url: target.url, **key}
-            case Local():
-                program, *words = target.command
-                return {**({"type": "stdio"} if self.has_type else {}), "command": program, "args": words}
+        kind = {"type": "http" if isinstance(target, Remote) else "stdio"} if self.has_type else {}
+        if isinstance(target, Local):
+            program, *words = target.command
+            return {**kind, "command": program, "args": words}
+        return {**kind, self.url: target.url, **(self.key(target.key_variable) if target.key_variable else {})}
 
     def plan_uninstall(self, path: Path, name: str) -> FileChange | None:
         """Return the change that removes Refdesk from the file, or None if it isn't there."""

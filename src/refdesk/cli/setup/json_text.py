@@ -82,10 +82,14 @@ def remove_member(text: str, path: Sequence[str]) -> str:
 
 def get_member(text: str, path: Sequence[str]) -> Any:
     """Return the value at the path, or None."""
-    found: Any = _parse(text) if text.strip() else {}
+    return find_value(_parse(text) if text.strip() else {}, path)
+
+
+def find_value(document: Any, path: Sequence[str]) -> Any:
+    """Return the value at the path of a parsed document, or None."""
     for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def _parse(text: str) -> dict[str, Any]:

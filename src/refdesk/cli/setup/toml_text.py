@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from refdesk.cli.setup.json_text import EditError, open_parent
+from refdesk.cli.setup.json_text import EditError, find_value, open_parent
 
 _HEADER = re.compile(r"^[ \t]*\[{1,2}([^\]\n]+)\]{1,2}[ \t]*(?:#.*)?$", re.MULTILINE)
 
@@ -42,10 +42,7 @@ def remove_table(text: str, path: Sequence[str]) -> str:
 
 def get_table(text: str, path: Sequence[str]) -> Any:
     """Return the value at the path, or None."""
-    found: Any = _parse(text)
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+    return find_value(_parse(text), path)
 
 
 def _parse(text: str) -> dict[str, Any]:
