@@ -6,10 +6,10 @@ from math import log2
 
 import pytest
 
+from refdesk.cli.ask import PassageHit
 from refdesk.cli.evaluation import (
     Query,
     QuerySet,
-    RankedResult,
     Scores,
     Target,
     average,
@@ -23,6 +23,10 @@ from refdesk.cli.evaluation import (
     scores,
 )
 from refdesk.errors import InvalidArguments
+
+
+def build_hit(document_id: str, anchors: frozenset[str] = frozenset()) -> PassageHit:
+    return PassageHit(document_id, "", 0.0, {"anchors": sorted(anchors)})
 
 
 def test_ndcg_of_one_answer_in_third_place_is_one_half() -> None:
@@ -58,7 +62,7 @@ def test_an_empty_ranking_scores_nothing() -> None:
 
 
 def test_scores_of_a_ranking() -> None:
-    ranking = [RankedResult("c/x"), RankedResult("c/a"), RankedResult("c/b")]
+    ranking = [build_hit("c/x"), build_hit("c/a"), build_hit("c/b")]
     found = scores(ranking, {Target("a"): 1.0, Target("b"): 1.0})
     best = 1 + 1 / log2(3)
     assert found.ndcg_at_10 == pytest.approx((1 / log2(3) + 1 / log2(4)) / best)
@@ -71,16 +75,16 @@ def test_the_mean_is_taken_of_every_measure() -> None:
 
 def test_a_section_is_found_by_what_is_or_lies_in_it() -> None:
     target = Target("indexes.html", "INDEXES-TYPES")
-    assert target.is_matched_by(RankedResult("pg/indexes.html", frozenset({"INDEXES", "INDEXES-TYPES", "BTREE"})))
-    assert not target.is_matched_by(RankedResult("pg/indexes.html", frozenset({"INDEXES"})))
-    assert not target.is_matched_by(RankedResult("pg/more-indexes.html", frozenset({"INDEXES-TYPES"})))
-    assert Target("indexes.html").is_matched_by(RankedResult("pg/indexes.html"))
+    assert target.is_matched_by(build_hit("pg/indexes.html", frozenset({"INDEXES", "INDEXES-TYPES", "BTREE"})))
+    assert not target.is_matched_by(build_hit("pg/indexes.html", frozenset({"INDEXES"})))
+    assert not target.is_matched_by(build_hit("pg/more-indexes.html", frozenset({"INDEXES-TYPES"})))
+    assert Target("indexes.html").is_matched_by(build_hit("pg/indexes.html"))
 
 
 def test_a_target_counts_once_and_a_result_for_one_target() -> None:
     outer, inner = Target("a", "OUTER"), Target("a", "INNER")
-    in_both = RankedResult("c/a", frozenset({"OUTER", "INNER"}))
-    in_outer = RankedResult("c/a", frozenset({"OUTER"}))
+    in_both = build_hit("c/a", frozenset({"OUTER", "INNER"}))
+    in_outer = build_hit("c/a", frozenset({"OUTER"}))
     assert gains([in_both, in_both, in_both], {outer: 1.0}) == [1.0, 0.0, 0.0]
     assert sum(gains([in_both, in_outer], {inner: 1.0, outer: 1.0})) == 2.0
     assert gains([in_both], {inner: 1.0, outer: 2.0}) == [2.0]
@@ -88,17 +92,17 @@ def test_a_target_counts_once_and_a_result_for_one_target() -> None:
 
 def test_the_page_that_a_query_was_taken_from_is_passed_over() -> None:
     query = Query("q", {Target("a"): 1.0}, source_document="src.html")
-    ranking = [RankedResult("c/src.html"), RankedResult("c/a")]
-    assert QuerySet([query], by_document=False).ranking(query, ranking) == [RankedResult("c/a")]
+    ranking = [build_hit("c/src.html"), build_hit("c/a")]
+    assert QuerySet([query], by_document=False).ranking(query, ranking) == [build_hit("c/a")]
 
 
 def test_by_document_each_counts_where_it_comes_first() -> None:
     query = Query("q", {})
     ranking = [
-        RankedResult("c/a", frozenset({"1"})),
-        RankedResult("c/b"),
-        RankedResult("c/a", frozenset({"2"})),
-        RankedResult("c/d"),
+        build_hit("c/a", frozenset({"1"})),
+        build_hit("c/b"),
+        build_hit("c/a", frozenset({"2"})),
+        build_hit("c/d"),
     ]
     found = QuerySet([query], by_document=True).ranking(query, ranking)
     assert [result.document_id for result in found] == ["c/a", "c/b", "c/d"]

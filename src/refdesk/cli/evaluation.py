@@ -17,7 +17,7 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, UserId
-from refdesk.cli.ask import parse_hits
+from refdesk.cli.ask import PassageHit, parse_hits
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.progress import ProgressBar
 from refdesk.errors import CannotOpen, InvalidArguments, Problem, ToolFailure
@@ -88,15 +88,12 @@ def _read_lines(path: str) -> list[str]:
         raise CannotOpen(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
-async def _rank(
-    desk: Desk, name: str, query_set: QuerySet, query: Query, scope: Mapping[str, Any]
-) -> list[RankedResult]:
+async def _rank(desk: Desk, name: str, query_set: QuerySet, query: Query, scope: Mapping[str, Any]) -> list[PassageHit]:
     """Return at least `DEPTH` ranked results, if the tool has them."""
-    tool, ranking = TOOLS[name], list[RankedResult]()
+    tool, ranking = TOOLS[name], list[PassageHit]()
     for limit in tool.limits:
         answer = await _search(desk, name, query, {tool.limit: limit, "max_tokens": MAX_TOKENS, **scope})
-        results = [RankedResult(one.document_id, one.anchors) for one in parse_hits(answer)]
-        ranking = query_set.ranking(query, results)
+        ranking = query_set.ranking(query, parse_hits(answer))
         if len(ranking) >= DEPTH:
             break
     return ranking
@@ -119,21 +116,13 @@ def _measure_size(answer: Answer) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RankedResult:
-    """A search result: its document and the anchors of the sections that contain it."""
-
-    document_id: str
-    anchors: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class Target:
     """A relevant document, given by the end of its id, or one of its sections."""
 
     document: str
     anchor: str | None = None
 
-    def is_matched_by(self, result: RankedResult) -> bool:
+    def is_matched_by(self, result: PassageHit) -> bool:
         """Whether the result is from this document and inside this section."""
         return has_path(result.document_id, self.document) and (self.anchor is None or self.anchor in result.anchors)
 
@@ -154,13 +143,13 @@ class QuerySet:
     queries: Sequence[Query]
     by_document: bool
 
-    def ranking(self, query: Query, results: Iterable[RankedResult]) -> list[RankedResult]:
+    def ranking(self, query: Query, results: Iterable[PassageHit]) -> list[PassageHit]:
         """Return the eligible results in order; by document, only the first result of each."""
         source = query.source_document
         eligible = [one for one in results if not (source and has_path(one.document_id, source))]
         if not self.by_document:
             return eligible
-        first: dict[str, RankedResult] = {}
+        first: dict[str, PassageHit] = {}
         for result in eligible:
             first.setdefault(result.document_id, result)
         return list(first.values())
@@ -183,7 +172,7 @@ def has_path(document_id: str, name: str) -> bool:
     return document_id == name or document_id.endswith(f"/{name}")
 
 
-def scores(ranking: Sequence[RankedResult], grades: Mapping[Target, float]) -> Scores:
+def scores(ranking: Sequence[PassageHit], grades: Mapping[Target, float]) -> Scores:
     """Compute the metrics of one query's ranking."""
     found = gains(ranking[:DEPTH], grades)
     return Scores(
@@ -202,7 +191,7 @@ def average(scores: Sequence[Scores]) -> Scores:
     return Scores(**{name: fmean(row[name] for row in rows) for name in rows[0]})
 
 
-def gains(ranking: Iterable[RankedResult], grades: Mapping[Target, float]) -> list[float]:
+def gains(ranking: Iterable[PassageHit], grades: Mapping[Target, float]) -> list[float]:
     """Return each result's gain: the best grade among its targets that no earlier result matched, or 0."""
     remaining = dict(sorted(grades.items(), key=lambda item: -item[1]))
     found = []
