@@ -116,7 +116,8 @@ def option(declaration: str, help: str, *, name: str = "", **attributes: Any) ->
     names = [word for word in words if word.startswith("-")]
     metavar = words[-1] if words[-1] not in names else None
     decls = [*names, name] if name else names
-    return click.Option(decls, help=help, metavar=metavar, **_expand_attributes(**attributes))
+    attributes = _expand_attributes(show_default=bool(attributes.get("default")), **attributes)
+    return click.Option(decls, help=help, metavar=metavar, **attributes)
 
 
 def flag(name: str, help: str, **attributes: Any) -> click.Option:

@@ -75,13 +75,7 @@ RUNNING = [
             multiple=True,
             complete="checks",
         ),
-        option(
-            "--timeout SECONDS",
-            "Time limit of a check",
-            type=click.FloatRange(min=0, min_open=True),
-            default=10.0,
-            show_default=True,
-        ),
+        option("--timeout SECONDS", "Time limit of a check", type=click.FloatRange(min=0, min_open=True), default=10.0),
     ),
     command(
         "keys",
@@ -161,7 +155,7 @@ DOCUMENTS = [
         "convert",
         "Convert files, folders or web pages",
         argument("sources", "What to convert", nargs=-1, required=True, metavar="FILE|FOLDER|URL...", complete="files"),
-        option("--to", "Output format", choices=["markdown", "html", "json"], default="markdown", show_default=True),
+        option("--to", "Output format", choices=["markdown", "html", "json"], default="markdown"),
         option(
             "-o --output PATH",
             "Output file, or folder for several documents  [default: standard output]",
@@ -180,7 +174,6 @@ DOCUMENTS = [
             "List only documents with this status",
             choices=["pending", "success", "failed", "all"],
             default="all",
-            show_default=True,
         ),
     ),
     command(
@@ -292,11 +285,7 @@ _server_actions = [
     command("enable", "Enable a server", _server, module="servers", function="change"),
     command("disable", "Disable a server", _server, module="servers", function="change"),
     command(
-        "test",
-        "Connect to a server and describe what it offers",
-        _server,
-        module="server_trial",
-        function="try_server",
+        "test", "Connect to a server and describe what it offers", _server, module="server_trial", function="try_server"
     ),
     command(
         "import",
@@ -313,7 +302,7 @@ _server_actions = [
         "logs",
         "Show what a server wrote to standard error",
         _server,
-        option("--lines N", "Number of last lines", type=Count(), default=50, show_default=True),
+        option("--lines N", "Number of last lines", type=Count(), default=50),
         module="servers",
     ),
     command(
@@ -338,13 +327,12 @@ SERVERS = command(
 
 _client = (
     argument("client", f"One of {', '.join(CLIENTS)}", choices=CLIENTS, metavar="CLIENT"),
-    option("--name NAME", "Name of the server in the client", default="refdesk", show_default=True),
+    option("--name NAME", "Name of the server in the client", default="refdesk"),
     option(
         "--scope",
         "For you in all projects, or for everybody in this project",
         choices=["user", "project"],
         default="user",
-        show_default=True,
     ),
 )
 _write = (flag("--yes", "Do not ask for confirmation"), flag("--dry-run", "Show what would change, and write nothing"))
