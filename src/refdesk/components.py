@@ -226,7 +226,7 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
         return
     found = load_servers(config, os.environ)
     for warning in found.warnings:
-        log.events.warning("downstream.settings", detail=warning)
+        log.events.warning("downstream.settings", detail=str(warning))
 
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         secrets = [secret for settings in servers.values() for secret in iter_secrets(settings)]

@@ -19,7 +19,7 @@ def check(arguments: SimpleNamespace) -> int:
     """Run `refdesk check`; with `--show`, print every setting with its value and source."""
     config = load_settings(arguments, serves=True)
     require_support(config)
-    for warning in (*config.warnings, *load_servers(config, os.environ).warnings):
+    for warning in (*config.warnings, *map(str, load_servers(config, os.environ).warnings)):
         print(f"refdesk: {warning}", file=sys.stderr)
     settings = config.describe()
     if arguments.json:

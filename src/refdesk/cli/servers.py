@@ -33,7 +33,7 @@ def servers(arguments: SimpleNamespace) -> int:
     live = desk.server_states if desk is not None and desk.is_refdesk else None
     for entry in facts:
         entry["live"] = live.get(entry["name"]) if live is not None else None
-    problems = [str(fault) for fault in stored.problems]
+    problems = [str(fault) for fault in stored.faults]
     if arguments.json:
         print_json({"running": live is not None, "servers": facts, "problems": problems})
         return 1 if problems else 0

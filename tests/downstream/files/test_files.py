@@ -126,7 +126,7 @@ def test_keys_given_twice_are_found_wherever_they_are() -> None:
 )
 def test_the_servers_of_every_client_are_found(tmp_path: Path, name: str, content: Any) -> None:
     read = read_servers(write_file(tmp_path, content, name), {})
-    assert (read.problems, list(read.servers), read.servers["a"].command) == ((), ["a"], "x")
+    assert (read.faults, list(read.servers), read.servers["a"].command) == ([], ["a"], "x")
 
 
 def test_a_project_of_claude_code_brings_its_servers_and_the_others_are_named(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: P
     path = write_file(tmp_path, {"servers": {"a": {"comand": "x"}, "b": X, "c": {**X, "env": {"K": "${input:k}"}}}})
     read = read_servers(path, {})
     assert list(read.servers) == ["b"]
-    assert list(map(str, read.problems)) == [
+    assert list(map(str, read.faults)) == [
         f"{path}: servers.a.comand: unknown key; did you mean command?",
         f"{path}: servers.c.env.K: cannot prompt for 'k'; write ${{NAME}} and set that variable",
     ]
@@ -233,7 +233,7 @@ def test_any_layout_gives_servers_or_a_plain_problem(tmp_path_factory: pytest.Te
     except ConfigError as error:
         said, servers = list(error.problems), {}
     else:
-        said, servers = list(map(str, read.problems)), dict(read.servers)
+        said, servers = list(map(str, read.faults)), dict(read.servers)
     assert all(line.startswith(f"{path}: ") and line.isprintable() for line in said)
     assert all(isinstance(one, McpServerConfig) for one in servers.values())
 
@@ -355,7 +355,7 @@ def test_the_servers_of_the_configuration_come_first_and_win(tmp_path: Path) -> 
     ServersFile(config.servers_path).add({"a": X, "b": {"command": "theirs"}})
     both = load_servers(config, {})
     assert [(name, one.command) for name, one in both.servers.items()] == [("b", "ours"), ("c", "x"), ("a", "x")]
-    assert both.warnings == (
+    assert tuple(map(str, both.warnings)) == (
         f"{config.servers_path}: mcpServers.b: the configuration has a server of this name, which wins",
     )
 
@@ -417,4 +417,6 @@ def test_a_desk_knows_itself(entry: dict[str, Any], is_own: bool) -> None:
 
 def test_a_desk_behind_itself_is_left_out_and_that_is_said(tmp_path: Path) -> None:
     config = desk(tmp_path, "mcpServers: {me: {url: 'http://localhost:8001/mcp'}}")
-    assert load_servers(config, {}).warnings == ("mcpServers.me: this is the desk itself, so it is left out",)
+    assert tuple(map(str, load_servers(config, {}).warnings)) == (
+        "mcpServers.me: this is the desk itself, so it is left out",
+    )

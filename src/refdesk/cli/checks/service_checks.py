@@ -150,7 +150,7 @@ async def check_servers(context: CheckContext) -> Sequence[Finding]:
             return await _check_server(name, server, live.get(name), context)
 
     findings = await asyncio.gather(*(check(name, server) for name, server in found.servers.items()))
-    return [*findings, *(warn(one, "remove or rename it") for one in found.warnings)]
+    return [*findings, *(warn(str(one), "remove or rename it") for one in found.warnings)]
 
 
 async def _check_server(name: str, server: McpServerConfig, live: Any, context: CheckContext) -> Finding:

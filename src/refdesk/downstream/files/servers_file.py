@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
 from refdesk.config import Config, McpServerConfig, load_servers_again
-from refdesk.config.server_entries import NAME, NAME_RULE, get_server_key, read_entries
+from refdesk.config.server_entries import NAME, NAME_RULE, ServerEntries, get_server_key, read_entries
 from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import NO_SERVERS, find_servers
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
@@ -27,28 +26,13 @@ SECTION = "mcpServers"
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerDefinitions:
-    """Servers read from one or more files, with problems and warnings."""
-
-    servers: Mapping[str, McpServerConfig]
-    written: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Entries in Refdesk's format, with `${VAR}` unresolved, including invalid ones."""
-    problems: tuple[Fault, ...] = ()
-    broken: Mapping[str, Sequence[Fault]] = field(default_factory=dict)
-    """Problems by server. These servers are not in `servers`."""
-    warnings: tuple[str, ...] = ()
-
-
-def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> ServerDefinitions:
+def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> ServerEntries:
     """Read the servers in a file of any client. Raises ConfigError if the file as a whole is unreadable."""
     folder = cwd or Path.cwd()
     found = find_servers(path, folder)
     if found is None:
         raise ConfigError([f"{path}: {NO_SERVERS}"])
-    entries = read_entries(found.entries, environ, source=str(path), folder=folder, key=found.section)
-    warnings = tuple(map(str, entries.warnings))
-    return ServerDefinitions(entries.servers, entries.written, tuple(entries.faults), entries.broken, warnings)
+    return read_entries(found.entries, environ, source=str(path), folder=folder, key=found.section)
 
 
 class ServersFile:
@@ -60,9 +44,9 @@ class ServersFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self, environ: Mapping[str, str]) -> ServerDefinitions:
+    def read(self, environ: Mapping[str, str]) -> ServerEntries:
         """Return the servers, or none without a file. Raises ConfigError if the file as a whole is unreadable."""
-        return read_servers(self.path, environ) if self._exists() else ServerDefinitions({})
+        return read_servers(self.path, environ) if self._exists() else ServerEntries()
 
     def entries(self) -> dict[str, Any]:
         """Return the entries as written, valid or not."""
@@ -128,21 +112,24 @@ class ServersFile:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def load_servers(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
+def load_servers(config: Config, environ: Mapping[str, str]) -> ServerEntries:
     """Load the servers of the configuration and of Refdesk's own file. Raises ConfigError if any is invalid."""
     file = ServersFile(config.servers_path)
     config_file = _find_config_file(config)
     configured = config.mcpServers if config_file is None else load_servers_again(config_file, environ)
     stored = file.read(environ)
-    if stored.problems:
-        raise ConfigError(list(map(str, stored.problems)))
-    shadowed = [f"{file.path}: {SECTION}.{name}: the configuration has a server of this name, which wins"
-              for name in stored.servers if name in configured]  # fmt: skip
-    servers = {**configured, **{name: server for name, server in stored.servers.items() if name not in configured}}
-    own_names = [name for name, server in servers.items() if is_this_desk(server, config)]
-    loop_warnings = [f"{SECTION}.{name}: this is the desk itself, so it is left out" for name in own_names]
-    usable = {name: server for name, server in servers.items() if name not in own_names}
-    return ServerDefinitions(usable, warnings=(*stored.warnings, *shadowed, *loop_warnings))
+    if stored.faults:
+        raise ConfigError(list(map(str, stored.faults)))
+    found = ServerEntries(warnings=stored.warnings)
+    for name in [name for name in stored.servers if name in configured]:
+        text = "the configuration has a server of this name, which wins"
+        found.warnings.append(Fault(str(file.path), f"{SECTION}.{name}", text))
+    for name, server in {**configured, **stored.servers, **configured}.items():
+        if is_this_desk(server, config):
+            found.warnings.append(Fault("", f"{SECTION}.{name}", "this is the desk itself, so it is left out"))
+        else:
+            found.servers[name] = server
+    return found
 
 
 def list_server_files(config: Config) -> tuple[Path, ...]:
