@@ -61,7 +61,7 @@ from refdesk.tools.file_sources import Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
-from refdesk.tools.r2r_resources import ChangePublisher, KnowledgePrompts, KnowledgeResources
+from refdesk.tools.r2r_resources import KnowledgePrompts, KnowledgeResources, publish_changes
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_search import open_tool_search
@@ -268,7 +268,7 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     IngestionTools(engine, scopes, sources, conversions).register(registry)
     KnowledgePrompts(engine, scopes).register(registry)
     registry.add_resources(KnowledgeResources(engine, desk.history, projects))
-    engine.listen(ChangePublisher(engine, registry).changed)
+    publish_changes(engine, registry)
 
 
 async def register_servers(desk: Desk, stack: AsyncExitStack) -> None:

@@ -187,8 +187,8 @@ class Conversion:
             return arguments.handle
         options = ConversionOptions(expected=("docling",))
         async with scratch_file() as file:
-            size = await to_thread.run_sync(file.write, orjson.dumps(arguments.document))
-            file.flush()
+            size = await to_thread.run_sync(lambda: file.write(orjson.dumps(arguments.document)))
+            await to_thread.run_sync(file.flush)
             source = File(file.fileno(), "document.json", size)
             converted = await self._conversions.convert(call.caller.tenant, source, options, call.client.progress)
         return converted.handle

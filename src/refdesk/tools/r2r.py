@@ -52,6 +52,9 @@ SOURCE_CHARACTERS = 500
 
 SEARCH_MODES: dict[str, SearchMode] = {"basic": "semantic", "advanced": "hybrid", "custom": "hybrid"}
 
+STATUSES: dict[str, tuple[Status, ...]] = {"pending": IN_PROGRESS, "success": ("success",), "failed": ("failed",)}
+"""Statuses of documents that are listed and counted together."""
+
 Offset = Annotated[int, Field(ge=0, le=10**9)]
 Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 
@@ -302,7 +305,7 @@ class KnowledgeTools:
         tenant = call.caller.tenant
         name = arguments.collection_id
         collection = (await self._scopes.find(tenant, name)).id if name else None
-        listing = Listing(collection, _STATUSES[arguments.status_filter], arguments.offset, arguments.limit)
+        listing = Listing(collection, STATUSES.get(arguments.status_filter, ()), arguments.offset, arguments.limit)
 
         async def page() -> DocumentsPage:
             listed, total = await self._engine.documents(tenant, listing)
@@ -391,14 +394,6 @@ class KnowledgeTools:
     def _record_search(self, call: Call, query: str, scope: CollectionScope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
         self._history.add(call.caller.tenant, call.caller.user, past)
-
-
-_STATUSES: dict[str, tuple[Status, ...]] = {
-    "all": (),
-    "pending": IN_PROGRESS,
-    "success": ("success",),
-    "failed": ("failed",),
-}
 
 
 def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> SearchResults:

@@ -15,16 +15,15 @@ from anyio import to_thread
 
 from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId, text_content
 from refdesk.documents.export.markdown import markdown_parts
-from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing, PassageSearch, Status
+from refdesk.engines.base import SHARED, DocumentStatus, Engine, Listing
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
 from refdesk.tools.collection_scope import ALL, Projects, ScopeResolver
 from refdesk.tools.paging import MAX_CHARACTERS, format_document, format_section
+from refdesk.tools.r2r import STATUSES, TOOLSET
 from refdesk.tools.registry import Prompt, PromptArgument, Registry
 from refdesk.validation import shorten
-
-TOOLSET = "r2r"
 
 MAX_SHOWN_DOCUMENTS = 20
 """Documents named in a prompt; the tools find the others."""
@@ -43,9 +42,6 @@ DOCUMENT_TEMPLATE = f"{DOCUMENT}{{+document_id}}{{?section_id}}"
 HISTORY_LENGTH = 10
 MAX_COMPLETIONS = 100
 """Completion values; the protocol's limit."""
-
-_COUNTED: dict[str, tuple[Status, ...]] = {"pending": IN_PROGRESS, "success": ("success",), "failed": ("failed",)}
-"""Statuses of documents that are counted together."""
 
 JSON = "application/json"
 MARKDOWN = "text/markdown"
@@ -126,7 +122,7 @@ class KnowledgeResources:
         tenant = call.caller.tenant
         project = await self._projects.get_current(call)
         info = await self._projects.find_collection(tenant, project) if project else None
-        counts = await self._count_documents(tenant, info.id) if info else dict.fromkeys(_COUNTED, 0)
+        counts = await self._count_documents(tenant, info.id) if info else dict.fromkeys(STATUSES, 0)
         return {
             "project_name": project.name if project else None,
             "project_path": (self._projects.get_path(tenant, project) or None) if project else None,
@@ -155,7 +151,7 @@ class KnowledgeResources:
     async def _count_documents(self, tenant: TenantId, collection: str) -> dict[str, int]:
         return {
             name: (await self._engine.documents(tenant, Listing(collection, statuses, limit=1)))[1]
-            for name, statuses in _COUNTED.items()
+            for name, statuses in STATUSES.items()
         }
 
     async def _read_document(self, tenant: TenantId, rest: str) -> str | None:
@@ -182,25 +178,22 @@ def _build_json(uri: str, content: Any) -> list[dict[str, Any]]:
     return [{"uri": uri, "mimeType": JSON, "text": orjson.dumps(content, option=options).decode()}]
 
 
-class ChangePublisher:
-    """Engine listener: `engine.listen(ChangePublisher(engine, registry).changed)`."""
+def publish_changes(engine: Engine, registry: Registry) -> None:
+    """Publish changed lists whenever a tenant's collections differ, and the project's new state."""
+    collection_ids: BoundedDict[TenantId, tuple[str, ...]] = BoundedDict(MAX_TENANTS)
 
-    def __init__(self, engine: PassageSearch, registry: Registry) -> None:
-        self._engine = engine
-        self._registry = registry
-        self._collection_ids: BoundedDict[TenantId, tuple[str, ...]] = BoundedDict(MAX_TENANTS)
-
-    def changed(self, tenant: TenantId) -> None:
-        """Publish changed lists if the tenant's collections differ, and the project's new state."""
-        ids = tuple(entry.id for entry in self._engine.cached_collections(tenant))
+    def on_change(tenant: TenantId) -> None:
+        ids = tuple(entry.id for entry in engine.cached_collections(tenant))
         # Other tenants are not told; changes of shared collections are announced to all.
         audience = None if tenant == SHARED else tenant
-        if self._collection_ids.get(tenant) != ids:
-            self._collection_ids[tenant] = ids
+        if collection_ids.get(tenant) != ids:
+            collection_ids[tenant] = ids
             # Collections are resources, and values of `doc_type` in a tool's schema.
-            self._registry.publish(ListChanged("resources", audience))
-            self._registry.publish(ListChanged("tools", audience))
-        self._registry.publish(ResourceUpdated(CONTEXT, audience))
+            registry.publish(ListChanged("resources", audience))
+            registry.publish(ListChanged("tools", audience))
+        registry.publish(ResourceUpdated(CONTEXT, audience))
+
+    engine.listen(on_change)
 
 
 class KnowledgePrompts:
