@@ -54,7 +54,6 @@ from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion
 from refdesk.tools.dispatcher import Dispatcher
-from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
 from refdesk.tools.file_sources import Sources, default_roots
@@ -247,7 +246,6 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
 async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     """Register Refdesk's own tools, prompts and resources."""
     config, engine, registry, conversions = desk.config, desk.engine, desk.registry, desk.conversions
-    shelves = DocumentLookup(conversions, engine)
     windows = await stack.enter_async_context(open_windows(config.reader))
     embed = partial(embed_with_priority, desk.embedder) if desk.embedder else None
     answers = await stack.enter_async_context(open_answers(config.answers, embed))
@@ -258,7 +256,7 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
     tools, refused = desk.permissions.filter_tools(desk.dispatcher.tools), desk.metrics.count_rate_limited
     limits = desk.create_limiter()
-    Reader(shelves, windows, config.reader, blocklist, tools, limits, refused).register(registry)
+    Reader(engine, conversions, windows, config.reader, blocklist, tools, limits, refused).register(registry)
     roots = default_roots(config.convert, Path.cwd(), Path.home())
     sources = Sources(conversions, config.convert, roots, list_own_files(config))
     Conversion(conversions, sources, blocklist).register(registry)

@@ -1,19 +1,15 @@
-"""Opens documents for reading in parts: converted ones by handle, the engine's by id."""
+"""Resolves references to documents, and suggests ids in place of unknown ones."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from heapq import nsmallest
 from urllib.parse import unquote
 
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversion_store import HANDLE
-from refdesk.documents.conversions import Conversions
-from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import DocumentReader
 from refdesk.engines.storage.source_rows import derive_name, make_document_id
 from refdesk.errors import CannotFetch, DocumentNotFound
@@ -85,22 +81,3 @@ async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference:
         if address.startswith(scheme):
             address = unquote(address.removeprefix(scheme).partition("?")[0])
     return posixpath.normpath(address) if "./" in address else address, fragment
-
-
-class DocumentLookup:
-    def __init__(self, conversions: Conversions, engine: DocumentReader) -> None:
-        self._conversions = conversions
-        self.engine = engine
-
-    @asynccontextmanager
-    async def open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:
-        """Open a document by handle or id; raise DocumentNotFound, also for another tenant's."""
-        holder = self._conversions if HANDLE.fullmatch(doc_id) else self.engine
-        packed = await holder.open(tenant, doc_id)
-        if packed is None:
-            hint = "A handle comes from a convert tool and expires."
-            raise await build_document_not_found(self.engine, tenant, doc_id, hint)
-        try:
-            yield packed
-        finally:
-            await to_thread.run_sync(packed.close)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from itertools import accumulate, chain
 from typing import Annotated, Any, TypeVar
 
@@ -12,15 +13,17 @@ from pydantic import Field, ValidationError
 from refdesk.calls import WINDOW_METHOD, Call, TenantId, ToolEntry
 from refdesk.config import ReaderConfig
 from refdesk.documents.conversion_store import HANDLE
+from refdesk.documents.conversions import Conversions
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
+from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.declaration import add_tools, tool
-from refdesk.tools.document_lookup import DocumentLookup, resolve_reference
+from refdesk.tools.document_lookup import build_document_not_found, resolve_reference
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.links import resolve_links, rewrite_links
 from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
@@ -203,7 +206,8 @@ class AvailableTools(Result):
 class Reader:
     def __init__(
         self,
-        documents: DocumentLookup,
+        engine: DocumentReader,
+        conversions: Conversions,
         windows: RemoteWindows | None,
         settings: ReaderConfig,
         blocklist: Blocklist,
@@ -212,8 +216,8 @@ class Reader:
         on_refusal: Callable[[str], None],
     ) -> None:
         """`windows` is the service to read chunk windows from, if not from the documents here."""
-        self._documents = documents
-        self._engine = documents.engine
+        self._engine = engine
+        self._conversions = conversions
         self._windows = windows
         self._settings = settings
         self._tools = tools
@@ -367,7 +371,7 @@ class Reader:
             passages = await self._engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
             if passages is not None:
                 return [_build_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
-        async with self._documents.open_document(tenant, doc_id) as packed:
+        async with self._open_document(tenant, doc_id) as packed:
             chunks = await to_thread.run_sync(packed.window, name, before, after)
             if chunks is None:
                 raise build_chunk_not_found(packed, doc_id, name)
@@ -386,10 +390,22 @@ class Reader:
         tools = self._tools(call)
         return AvailableTools(tools=[AvailableTool.model_validate(tool, from_attributes=True) for tool in tools])
 
+    @asynccontextmanager
+    async def _open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:
+        """Open a document by handle or id; raise DocumentNotFound, also for another tenant's."""
+        packed = await (self._conversions if HANDLE.fullmatch(doc_id) else self._engine).open(tenant, doc_id)
+        if packed is None:
+            hint = "A handle comes from a convert tool and expires."
+            raise await build_document_not_found(self._engine, tenant, doc_id, hint)
+        try:
+            yield packed
+        finally:
+            await to_thread.run_sync(packed.close)
+
     async def _read(self, doc_id: str, call: Call, read: Callable[[PackedDocument], R]) -> R:
         """Read a document in a thread, within its rate limit."""
         tenant = call.caller.tenant
-        async with self._documents.open_document(tenant, doc_id) as packed:
+        async with self._open_document(tenant, doc_id) as packed:
             # After the lookup, so that made-up ids do not fill the limiter.
             reading = await self._rate.admit(tenant, doc_id, self._max_tokens)
             async with reading:
