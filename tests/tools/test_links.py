@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.tools.links import find_linked_ids, rewrite_links
+from refdesk.tools.document_lookup import find_linked_ids, rewrite_links
 
 KNOWN = {
     "pg/sql-copy.html",

@@ -1,15 +1,17 @@
-"""Resolves references to documents, and suggests ids in place of unknown ones."""
+"""Resolves references to documents: ids and URLs that callers name, and links in texts for agents."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Sequence
 from heapq import nsmallest
 from urllib.parse import unquote
 
 from anyio import to_thread
 
 from refdesk.calls import TenantId
+from refdesk.documents.export.markdown import format_link_target
 from refdesk.engines.base import DocumentReader
 from refdesk.engines.storage.source_rows import derive_name, make_document_id
 from refdesk.errors import CannotFetch, DocumentNotFound
@@ -23,6 +25,19 @@ MAX_SUGGESTIONS = 3
 
 NO_LIMIT = 10_000_000
 """More ids than any tenant has."""
+
+# An escaped character, code or a link. All start with a character of one class, which makes the scan fast.
+_LINK = re.compile(
+    r"[\\`\[](?:"
+    r"(?<=\\)."
+    r"|(?<=`)(?<!``)(?P<ticks>`*+).*?`(?P=ticks)"
+    r"|(?<=\[)(?P<label>(?:[^\[\]\\]|\\.|\[(?:[^\[\]\\]|\\.){0,500}+\]){0,500}+)\]\((?P<target><[^>\n]*+>|[^()\s]++)\)"
+    r")",
+    re.DOTALL,
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_WEB = re.compile(r"https?://", re.IGNORECASE)
+_INDEXES = ("index.html", "index.md", "README.md")
 
 
 async def build_document_not_found(
@@ -81,3 +96,77 @@ async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference:
         if address.startswith(scheme):
             address = unquote(address.removeprefix(scheme).partition("?")[0])
     return posixpath.normpath(address) if "./" in address else address, fragment
+
+
+# Links, rewritten to ids that `get_document` opens, or to their label alone.
+
+
+async def resolve_links(engine: DocumentReader, tenant: TenantId, passages: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the texts of (document id, text) pairs with their links rewritten, after one lookup for all of them."""
+    candidates = {id for document_id, text in passages for id in find_linked_ids(text, document_id)}
+    known = await engine.filter_ids(tenant, candidates) if candidates else frozenset[str]()
+    return [rewrite_links(text, document_id, known) for document_id, text in passages]
+
+
+def find_linked_ids(text: str, document_id: str) -> set[str]:
+    """Return the ids that links of a text may stand for."""
+    if "](" not in text:
+        return set()
+    targets = {match["target"] for match in _LINK.finditer(text) if match["target"]}
+    return {id for target in targets for id in resolve_target(target, document_id)[0]}
+
+
+def rewrite_links(text: str, document_id: str, known: Container[str]) -> str:
+    """Return a Markdown text whose links to `known` documents name their ids.
+
+    Other relative links, links within the page and repeated ones are reduced to their label. Links to other websites
+    and code stay as they are.
+    """
+    if "](" not in text:
+        return text
+    seen: set[str] = set()
+
+    def rewrite(match: re.Match[str]) -> str:
+        target = match["target"]
+        if target is None:
+            return match[0]
+        ids, fragment = resolve_target(target, document_id)
+        id = next((id for id in ids if id in known), None)
+        if id is None:
+            return match[0] if _WEB.match(target.strip("<>")) else match["label"]
+        resolved = f"{id}#{fragment}" if fragment else id
+        if id == document_id or resolved in seen:
+            return match["label"]
+        seen.add(resolved)
+        return f"[{match['label']}]({format_link_target(resolved)})"
+
+    return _LINK.sub(rewrite, text)
+
+
+def resolve_target(target: str, document_id: str) -> tuple[list[str], str]:
+    """Return the ids that a link's target may stand for, best first, and its fragment.
+
+    `document_id` is the document with the link. Its first part is the collection, which a link can't leave.
+    """
+    address, _, fragment = target.strip("<>").partition("#")
+    collection, slash, _ = document_id.partition("/")
+    if not slash:
+        return [], fragment
+    if _WEB.match(address):
+        try:
+            return [make_document_id(collection, derive_name(address))], fragment
+        except CannotFetch:
+            return [], fragment
+    path = unquote(address.partition("?")[0])
+    if _SCHEME.match(address) or address.startswith("//"):
+        return [], fragment
+    if not path:
+        return [document_id], fragment
+    folder = collection if path.startswith("/") else posixpath.dirname(document_id)
+    joined = posixpath.normpath(f"{folder}/{path.lstrip('/')}")
+    if not joined.startswith(f"{collection}/"):
+        return [], fragment
+    # A link to a folder or without a suffix means the page that a website shows there.
+    has_suffix = bool(posixpath.splitext(joined)[1]) and not path.endswith("/")
+    pages = [] if has_suffix else [f"{joined}.md", f"{joined}.html", *(f"{joined}/{name}" for name in _INDEXES)]
+    return [joined, *pages], fragment

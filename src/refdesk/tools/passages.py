@@ -18,8 +18,8 @@ from refdesk.calls import TenantId
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines import analyzer
 from refdesk.engines.base import CollectionInfo, Engine, Hit, Passage, Search
+from refdesk.tools.document_lookup import rewrite_links
 from refdesk.tools.hits import EXTRA_HITS, drop_duplicates, has_word, make_excerpt, parse_chunk_number
-from refdesk.tools.links import rewrite_links
 from refdesk.validation import nearest_name
 
 SEARCH_TOKENS = 1000
