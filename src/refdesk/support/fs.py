@@ -53,10 +53,10 @@ def lock_file(path: Path) -> Iterator[None]:
         yield
 
 
-def read_stamp(path: Path) -> FileStamp:
+def read_stamp(path: Path | str) -> FileStamp:
     """Return a stamp that changes with the file."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -90,7 +90,7 @@ class TenantStore(TenantDatabase):
         """Why ingestion is currently stopped."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.filter_cache = FilterCache()
-        self._commit_files = (folder / "fulltext/meta.json", folder / "vectors" / MANIFEST)
+        self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
         """Files that every index commit replaces."""
         self._known_revision = 0
         self._search_threads = search_threads
@@ -195,7 +195,7 @@ class StorePool(TenantPool[TenantStore]):
         self._search_threads = SearchThreads(min(max(cores, MIN_SEARCH_THREADS), MAX_SEARCH_THREADS))
         self._shared = shared
         create = partial(TenantStore, search_threads=self._search_threads)
-        super().__init__(folder, create, threads=DATABASE_THREADS, max_open=MAX_OPEN_STORES)
+        super().__init__(folder, create, DATABASE_THREADS, MAX_OPEN_STORES)
 
     def revision(self, tenant: TenantId) -> Hashable:
         """Return the revision of a tenant's store. For a store that isn't open it is always a new value."""

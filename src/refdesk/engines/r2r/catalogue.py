@@ -351,4 +351,4 @@ class LocalDbPool(TenantPool[LocalDb]):
     """Databases of all tenants."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, LocalDb, threads=THREADS)
+        super().__init__(folder, LocalDb, THREADS, None)

@@ -270,12 +270,7 @@ class TenantPool(Generic[D]):
     """Databases of all tenants, each in its own folder and opened on first use."""
 
     def __init__(
-        self,
-        folder: Path,
-        create: Callable[[Path, TenantId, CapacityLimiter], D],
-        *,
-        threads: int,
-        max_open: int | None = None,
+        self, folder: Path, create: Callable[[Path, TenantId, CapacityLimiter], D], threads: int, max_open: int | None
     ) -> None:
         """Create a pool. Beyond `max_open` databases, idle ones are closed."""
         self._folder = folder
