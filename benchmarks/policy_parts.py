@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from refdesk.cache import Key, open_cache
+from refdesk.cache import Cache, Key
 from refdesk.calls import ANONYMOUS, Answer, Call, text_content, tool_answer
 from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, RedisConfig
 from refdesk.config.types import Url
@@ -105,7 +105,7 @@ async def _cache_hit(redis_url: str | None) -> AsyncIterator[Pass]:
         if redis_url:
             settings = RedisConfig(url=Url(redis_url), timeout_seconds=REDIS_SECONDS)
             link = await stack.enter_async_context(open_redis(settings))
-        cache = await stack.enter_async_context(open_cache(CacheConfig(), link))
+        cache = await stack.enter_async_context(aclosing(Cache(CacheConfig(), link)))
 
         async def make() -> dict[str, object]:
             return ANSWER

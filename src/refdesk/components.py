@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from refdesk.answers import open_answers
-from refdesk.cache import Cache, load_cache_secret, open_cache
+from refdesk.cache import Cache, load_cache_secret
 from refdesk.calls import CONSOLE, LOCAL, Answer, Call, Caller, Handler, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
@@ -42,10 +42,9 @@ from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
 from refdesk.policy.policies import ResolveNames
-from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
-from refdesk.resilience.dependency import Dependency
+from refdesk.resilience.dependency import BreakerLog, Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
-from refdesk.resilience.redis_connection import RedisLink, open_redis
+from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
 from refdesk.resilience.redis_limits import RedisRateLimiter
 from refdesk.support.tasks import cancel_all, in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
@@ -172,7 +171,7 @@ async def open_components(
     history = await enter(open_search_history(find_engine_folder(config)))
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
     redis = await enter(open_redis(config.cache.redis, changed=partial(log_redis_state, log))) if needs_redis else None
-    cache = await enter(_open_cache(config, engine.traits, redis, metrics))
+    cache = await enter(aclosing(_create_cache(config, engine.traits, redis, metrics)))
     if not engine.traits.has_certain_revision:
         engine.listen(cache.changed)
     dispatcher = Dispatcher(registry, config.toolsets, config.server.page_size)
@@ -201,11 +200,9 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
     )
 
 
-def _open_cache(
-    config: Config, traits: EngineTraits, redis: RedisLink | None, metrics: Metrics
-) -> AbstractAsyncContextManager[Cache]:
-    """Open the cache. If it's in Redis, processes with the same documents share it."""
-    create = partial(open_cache, config.cache, counted=metrics.count_cache_request, holds=metrics.set_cache_size)
+def _create_cache(config: Config, traits: EngineTraits, redis: RedisLink | None, metrics: Metrics) -> Cache:
+    """Create the cache. If it's in Redis, processes with the same documents share it."""
+    create = partial(Cache, config.cache, counted=metrics.count_cache_request, holds=metrics.set_cache_size)
     if redis is None or config.cache.type != "redis":
         return create()
     namespace = repr([str(part) for part in (traits.cache_namespace, config.embedding, config.answers)])

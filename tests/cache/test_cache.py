@@ -289,7 +289,7 @@ async def test_no_more_than_some_are_made_behind_answers_at_a_time() -> None:
         assert (await kept.answer(key(number), 10, factory, is_certain=True)).answer == answer(number)
     await anyio.wait_all_tasks_blocked()
     assert factory.made == MAX_REFRESHES
-    await kept.close()
+    await kept.aclose()
     assert factory.stopped == MAX_REFRESHES
 
 

@@ -62,7 +62,7 @@ class CacheMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def teardown(self) -> None:
-        self.run(self.cache.close())
+        self.run(self.cache.aclose())
         self.loop.close()
 
     def state(self, tenant: TenantId) -> int:

@@ -365,7 +365,7 @@ async def test_after_more_changes_than_can_be_remembered_everything_is_made_anew
         other.changed(TenantId(f"tenant{number}"))
     assert (await other.answer(key(tenant="beta"), 600, return_answer(answer(2)))).answer == answer(2)
     assert (await one.answer(key(), 600, return_answer(answer(3)))).answer == answer(3)
-    await other.close()
+    await other.aclose()
 
 
 async def test_answers_are_cleared_by_tenant_by_tool_or_all(link: RedisLink) -> None:
@@ -596,7 +596,7 @@ async def test_what_memory_kept_while_redis_was_away_is_not_given_the_next_time(
         with pytest.raises(RedisAway):
             await link.run(lambda redis: redis.get("key"))
         assert (await one.answer(key(), 600, return_answer(answer(4)))).answer == answer(4)
-        await other.close()
+        await other.aclose()
 
 
 async def test_what_was_begun_without_redis_and_ends_with_it_is_not_kept_in_memory(own_server: RedisServer) -> None:

@@ -17,7 +17,7 @@ waiters.
 
 from __future__ import annotations
 
-from refdesk.cache.cache import Cache, open_cache
+from refdesk.cache.cache import Cache
 from refdesk.cache.memory import CacheResult, Key, WireAnswer, add_cache_flags, build_pattern
 from refdesk.cache.redis import load_cache_secret
 
@@ -29,5 +29,4 @@ __all__ = [
     "add_cache_flags",
     "build_pattern",
     "load_cache_secret",
-    "open_cache",
 ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -26,6 +26,7 @@ from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Ove
 from refdesk.resilience.partial_results import track_shortfalls
 from refdesk.resilience.redis_connection import RedisAway, RedisLink
 from refdesk.resilience.single_flight import SingleFlight
+from refdesk.support.tasks import cancel_all
 from refdesk.version import __version__
 
 Make = Callable[[], Awaitable[WireAnswer]]
@@ -57,6 +58,10 @@ class _Request:
     lookup: Lookup
     make: Make
     is_certain: bool
+    found: LookupResult | None = None
+    """The entry before an answer is made."""
+    redis_cache: RedisCache | None = None
+    """Where the answer is stored; None if in memory."""
     is_leader: bool = False
     """Whether this caller's request is the one that the coalesced callers wait for."""
     has_left: asyncio.Event | None = None
@@ -80,6 +85,13 @@ class Cache:
         lock_seconds: float = LOCK_SECONDS,
         max_pending: int = MAX_PENDING,
     ) -> None:
+        """Initialize a cache in memory, or in Redis if a link is given.
+
+        Processes share entries if they have the same `namespace`, which identifies what their answers are made from,
+        and the same `secret`, which rejects entries written by others to the same Redis. `counted` is called for each
+        request with `hit`, `miss`, `shared` (coalesced) or `stale`, and with `error` for each Redis error. `holds` is
+        called with the number of entries and bytes in memory.
+        """
         self._link = redis
         self._memory = MemoryCache(settings, now=now, holds=holds)
         # Versions running side by side during an upgrade don't share entries.
@@ -157,13 +169,9 @@ class Cache:
         dropped = self._memory.clear(compile_pattern(pattern))
         return await self._redis_cache.clear(pattern) if self._redis_cache else dropped
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Cancel background tasks."""
-        tasks = [*self._refreshes.values(), *([self._publishing] if self._publishing else [])]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await cancel_all([*self._refreshes.values(), *([self._publishing] if self._publishing else [])])
 
     def _has_redis(self) -> bool:
         """Return whether Redis is available.
@@ -199,19 +207,19 @@ class Cache:
         """Return the cached answer, or make one."""
         request.is_leader = True
         found = await self._wait_for_redis(request) if self._has_redis() else None
-        redis_cache = self._redis_cache if found else None
+        request.redis_cache = self._redis_cache if found else None
         if found is None:
             found = LookupResult(self._memory.find(request.memory_key), is_leader=True)
-        cached = found.cached
+        request.found, cached = found, found.cached
         if cached is not None and cached.is_fresh:
             self._counted("hit")
             return CacheResult(cached.answer, is_cached=True)
         if cached is not None and request.is_certain:
             self._counted("stale")
             if found.is_leader:
-                await self._start_refresh(request, found, redis_cache)
+                await self._start_refresh(request)
             return CacheResult(cached.answer, is_cached=True)
-        result = await self._make_and_store(request, found, redis_cache)
+        result = await self._make_and_store(request)
         self._counted("stale" if result.is_stale else "miss")
         return result
 
@@ -233,12 +241,11 @@ class Cache:
             await self._pause(pause)
             pause = min(pause * 2, MAX_POLL_SECONDS)
 
-    async def _make_and_store(
-        self, request: _Request, found: LookupResult, redis_cache: RedisCache | None
-    ) -> CacheResult:
+    async def _make_and_store(self, request: _Request) -> CacheResult:
         """Make and store an answer; fall back to the stale one if a dependency fails."""
-        clear_count = self._clear_count
-        lock = redis_cache.hold_lock(request.lookup) if redis_cache else nullcontext()
+        clear_count, found = self._clear_count, request.found
+        assert found is not None
+        lock = request.redis_cache.hold_lock(request.lookup) if request.redis_cache else nullcontext()
         try:
             async with lock:
                 with track_shortfalls() as shortfalls:
@@ -246,48 +253,42 @@ class Cache:
                         _run_while_connected(request.make, request.has_left) if request.has_left else request.make()
                     )
         except BaseException as error:
-            await self._release_lock(request, redis_cache)
+            await self._release_lock(request)
             if found.cached is None or not isinstance(error, (DependencyError, Overloaded, RateLimited)):
                 raise
             return CacheResult(found.cached.answer, is_cached=True, is_stale=True)
-        if clear_count == self._clear_count and not shortfalls.count:
-            await self._store(request, found, redis_cache, answer)
-        else:
-            await self._release_lock(request, redis_cache)
-        return CacheResult(answer, is_cached=False)
-
-    async def _store(
-        self, request: _Request, found: LookupResult, redis_cache: RedisCache | None, answer: WireAnswer
-    ) -> None:
-        if redis_cache is not None:
+        if clear_count != self._clear_count or shortfalls.count:
+            await self._release_lock(request)
+        elif request.redis_cache is not None:
             try:
-                await redis_cache.store(request.lookup, found, answer)
+                await request.redis_cache.store(request.lookup, found, answer)
             except RedisAway:
                 self._counted("error")
         elif not self._has_redis():
             self._memory.store(request.memory_key, CachedAnswer(answer), request.lookup.seconds)
+        return CacheResult(answer, is_cached=False)
 
-    async def _release_lock(self, request: _Request, redis_cache: RedisCache | None) -> None:
-        if redis_cache is not None:
+    async def _release_lock(self, request: _Request) -> None:
+        if request.redis_cache is not None:
             with suppress(RedisAway):  # the lock expires by itself
-                await redis_cache.release(request.lookup)
+                await request.redis_cache.release(request.lookup)
 
-    async def _start_refresh(self, request: _Request, found: LookupResult, redis_cache: RedisCache | None) -> None:
+    async def _start_refresh(self, request: _Request) -> None:
         """Refresh a stale answer in the background, unless too many refreshes are running."""
         memory_key = request.memory_key
         if memory_key in self._refreshes:
             return
         if len(self._refreshes) >= MAX_REFRESHES:
-            await self._release_lock(request, redis_cache)
+            await self._release_lock(request)
             return
-        self._refreshes[memory_key] = task = asyncio.create_task(self._refresh(request, found, redis_cache))
+        self._refreshes[memory_key] = task = asyncio.create_task(self._refresh(request))
         task.add_done_callback(lambda task: self._refreshes.pop(memory_key))
 
-    async def _refresh(self, request: _Request, found: LookupResult, redis_cache: RedisCache | None) -> None:
+    async def _refresh(self, request: _Request) -> None:
         """Make and store an answer, ignoring failures: the next request retries."""
         with suppress(RefdeskError, TimeoutError):
             async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
-                await self._make_and_store(request, found, redis_cache)
+                await self._make_and_store(request)
 
 
 async def _run_while_connected(make: Make, has_left: asyncio.Event) -> WireAnswer:
@@ -302,27 +303,3 @@ async def _run_while_connected(make: Make, has_left: asyncio.Event) -> WireAnswe
     finally:
         making.cancel()
         leaving.cancel()
-
-
-@asynccontextmanager
-async def open_cache(
-    settings: CacheConfig,
-    redis: RedisLink | None = None,
-    *,
-    namespace: str = "",
-    secret: bytes = b"",
-    counted: Callable[[str], None] = lambda result: None,
-    holds: Callable[[int, int], None] = lambda entries, size: None,
-) -> AsyncIterator[Cache]:
-    """Open a cache in memory, or in Redis if a link is given.
-
-    Processes share entries if they have the same `namespace`, which identifies what their answers are made from, and
-    the same `secret`, which rejects entries written by others to the same Redis. `counted` is called for each request
-    with `hit`, `miss`, `shared` (coalesced) or `stale`, and with `error` for each Redis error. `holds` is called with
-    the number of entries and bytes in memory.
-    """
-    cache = Cache(settings, redis, namespace=namespace, secret=secret, counted=counted, holds=holds)
-    try:
-        yield cache
-    finally:
-        await cache.close()

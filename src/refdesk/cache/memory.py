@@ -146,15 +146,11 @@ class MemoryCache:
         self._now = now
         self._holds = holds
         self._entries: OrderedDict[MemoryKey, _Entry] = OrderedDict()
-        self._bytes = 0
+        self.bytes = 0
+        """Estimated memory use of the entries."""
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def bytes(self) -> int:
-        """Estimated memory use of the entries."""
-        return self._bytes
 
     def find(self, key: MemoryKey) -> CachedAnswer | None:
         """Return the entry, unless it is missing or past its stale period."""
@@ -176,8 +172,8 @@ class MemoryCache:
         size = len(orjson.dumps(cached.answer)) * MEMORY_BYTES_PER_WIRE_BYTE + ENTRY_OVERHEAD_BYTES
         if size <= self._max_bytes:  # a larger one would evict all others and then itself
             self._entries[key] = _Entry(cached, self._now() + seconds, size)
-            self._bytes += size
-            while self._entries and (self._bytes > self._max_bytes or len(self._entries) > self._max_entries):
+            self.bytes += size
+            while self._entries and (self.bytes > self._max_bytes or len(self._entries) > self._max_entries):
                 self._drop(next(iter(self._entries)))
         self._report_size()
 
@@ -190,10 +186,10 @@ class MemoryCache:
         return len(matching)
 
     def _drop(self, key: MemoryKey) -> None:
-        self._bytes -= self._entries.pop(key).size
+        self.bytes -= self._entries.pop(key).size
 
     def _report_size(self) -> None:
-        self._holds(len(self._entries), self._bytes)
+        self._holds(len(self._entries), self.bytes)
 
 
 class TenantVersions:

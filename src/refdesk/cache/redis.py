@@ -22,10 +22,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from hashlib import blake2b, sha1
+from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -36,28 +36,10 @@ import orjson
 from refdesk.cache.memory import CachedAnswer, MemoryCache, WireAnswer, escape, to_redis_pattern
 from refdesk.calls import TenantId
 from refdesk.errors import StorageError
-from refdesk.resilience.redis_connection import RedisAway, RedisLink
+from refdesk.resilience.redis_connection import RedisAway, RedisLink, Script
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
-
-
-class Script:
-    """A Lua script, sent by its digest after the first run."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
-
-    async def run(self, redis: Redis, keys: Sequence[str], *arguments: bytes | int) -> Any:
-        """Run the script and return its result."""
-        from redis.exceptions import NoScriptError
-
-        parameters = len(keys), *keys, *arguments
-        try:
-            return await redis.execute_command("EVALSHA", self._digest, *parameters)  # type: ignore[no-untyped-call]
-        except NoScriptError:
-            return await redis.execute_command("EVAL", self._source, *parameters)  # type: ignore[no-untyped-call]
 
 
 READ = Script("""
@@ -154,14 +136,13 @@ def is_answer(value: Any) -> bool:
         isinstance(value, dict)
         and value.keys() <= FIELDS
         and isinstance(value.get("content"), list)
-        and all(map(_is_text, value["content"]))
+        and all(
+            isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
+            for item in value["content"]
+        )
         and isinstance(value.get("structuredContent", {}), dict)
         and isinstance(value.get("_meta", {}), dict)
     )
-
-
-def _is_text(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
 
 
 def _sign(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
@@ -173,24 +154,19 @@ def _sign(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
 
 
 def load_cache_secret(data: Path) -> bytes:
-    """Return the secret of all processes on a data folder."""
+    """Return the secret of all processes on a data folder. The first process creates it atomically."""
+    path = data / SECRET_FILE
     try:
-        return _load_or_create_secret(data)
+        data.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with NamedTemporaryFile(dir=data, prefix=f".{SECRET_FILE}.") as draft:
+                draft.write(secrets.token_bytes(SECRET_BYTES))
+                draft.flush()
+                with suppress(FileExistsError):
+                    os.link(draft.name, path)
+        return path.read_bytes()
     except OSError as error:
         raise StorageError(f"cannot keep a secret in {data}: {error.strerror}") from error
-
-
-def _load_or_create_secret(data: Path) -> bytes:
-    """Read the secret file; the first process creates it atomically."""
-    data.mkdir(parents=True, exist_ok=True)
-    path = data / SECRET_FILE
-    if not path.exists():
-        with NamedTemporaryFile(dir=data, prefix=f".{SECRET_FILE}.") as draft:
-            draft.write(secrets.token_bytes(SECRET_BYTES))
-            draft.flush()
-            with suppress(FileExistsError):
-                os.link(draft.name, path)
-    return path.read_bytes()
 
 
 PREFIX = "refdesk:1:"
@@ -232,11 +208,7 @@ class Lookup:
     @property
     def keys(self) -> tuple[str, str, str]:
         """The Redis keys of the entry, the tenant's generation and the lock."""
-        return f"{PREFIX}answer:{self.name}", _build_generation_key(self.tenant), self.lock
-
-    @property
-    def lock(self) -> str:
-        return f"{PREFIX}lock:{self.name}"
+        return f"{PREFIX}answer:{self.name}", _build_generation_key(self.tenant), f"{PREFIX}lock:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +308,7 @@ class RedisCache:
 
     async def release(self, lookup: Lookup) -> None:
         """Release the lock."""
-        await self._link.run(lambda redis: RELEASE.run(redis, [lookup.lock], self._lock_token))
+        await self._link.run(lambda redis: RELEASE.run(redis, lookup.keys[2:], self._lock_token))
 
     @asynccontextmanager
     async def hold_lock(self, lookup: Lookup) -> AsyncIterator[None]:
@@ -352,7 +324,7 @@ class RedisCache:
         while True:
             await self._pause(self._lock_seconds / 3)
             with suppress(RedisAway):  # without Redis, nobody waits for the lock
-                await self._link.run(lambda redis: RENEW.run(redis, [lookup.lock], *arguments))
+                await self._link.run(lambda redis: RENEW.run(redis, lookup.keys[2:], *arguments))
 
     def invalidate(self, tenant: TenantId) -> None:
         """Queue the invalidation of a tenant's entries; lookups of this process publish it first."""

@@ -8,8 +8,8 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from refdesk.config import CircuitBreakerConfig
 from refdesk.errors import (
@@ -23,6 +23,9 @@ from refdesk.errors import (
     ToolFailure,
 )
 from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
+
+if TYPE_CHECKING:
+    from refdesk.telemetry import Log
 
 FIRST_PAUSE_SECONDS = 0.2
 """Longest pause before the first retry, doubled before each further one. Short disruptions, such as a connection closed
@@ -314,6 +317,29 @@ class Dependency:
             f"The dependency {self.name!r} failed several times in a row. Try again in {wait:.1f} seconds.",
             retry_after=wait,
         )
+
+
+class BreakerLog:
+    """Dependency listener that logs state changes of breakers."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._states: dict[str, State] = {}
+
+    def on_breaker_change(self, name: str, state: State) -> None:
+        before, self._states[name] = self._states.get(name, "closed"), state
+        if before != state:
+            log = self._log.events.warning if state == "open" else self._log.events.info
+            log("breaker.changed", dependency=name, before=before, state=state)
+
+    def on_breaker_rejection(self, name: str) -> None:
+        return  # counted by the metrics, too many to log
+
+    def on_retry(self, name: str) -> None:
+        return
+
+    def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def _classify(error: BaseException) -> Outcome:

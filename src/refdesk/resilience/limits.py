@@ -151,11 +151,15 @@ class MemoryRateLimiter:
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
         """Take all charges, or none if one of them has to wait."""
-        now = self._now()
-        self._evict_full(now)
-        refusal = self._find_longest_wait(charges, now) or self._check_capacity(charges)
+        refusal = self.check_capacity(charges)
+        now, longest = self._now(), SLACK_SECONDS
+        for charge in charges:
+            full_at = max(self._full_at.get(charge.key, now), now)
+            wait = full_at - now + charge.limit.seconds_per_unit - charge.limit.seconds
+            if wait > longest:
+                longest, refusal = wait, Refusal(round_up_to_milliseconds(wait), charge)
         if refusal is None:
-            self._record(charges, now)
+            self.record(charges)
         return refusal
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
@@ -163,43 +167,27 @@ class MemoryRateLimiter:
 
         Never rejected: buckets beyond the limit can't outnumber the calls in progress.
         """
-        seconds = compute_settlement(charge, spent, held_seconds) * charge.limit.seconds_per_unit
-        self._extend(charge.key, seconds, self._now())
+        self._extend(charge.key, compute_settlement(charge, spent, held_seconds) * charge.limit.seconds_per_unit)
 
     def check_capacity(self, charges: Sequence[Charge]) -> Refusal | None:
         """Return a refusal if there is no room for a new bucket."""
-        self._evict_full(self._now())
-        return self._check_capacity(charges)
-
-    def record(self, charges: Sequence[Charge]) -> None:
-        """Take charges that another limiter has admitted."""
-        self._record(charges, self._now())
-
-    def _check_capacity(self, charges: Sequence[Charge]) -> Refusal | None:
+        self._evict_full()
         for charge in charges:
-            if charge.key not in self._full_at and self._is_full_for(charge.key[0]):
+            if charge.key not in self._full_at and (
+                len(self._full_at) >= self._max_buckets
+                or self._buckets_by_owner.get(charge.key[0], 0) >= self._max_of_one
+            ):
                 return Refusal(ROOM_SECONDS)
         return None
 
-    def _is_full_for(self, owner: str) -> bool:
-        return len(self._full_at) >= self._max_buckets or self._buckets_by_owner.get(owner, 0) >= self._max_of_one
-
-    def _find_longest_wait(self, charges: Sequence[Charge], now: float) -> Refusal | None:
-        longest, slowest = SLACK_SECONDS, None
+    def record(self, charges: Sequence[Charge]) -> None:
+        """Take charges that have been admitted."""
         for charge in charges:
-            full_at = max(self._full_at.get(charge.key, now), now)
-            wait = full_at - now + charge.limit.seconds_per_unit - charge.limit.seconds
-            if wait > longest:
-                longest, slowest = wait, charge
-        return None if slowest is None else Refusal(round_up_to_milliseconds(longest), slowest)
+            self._extend(charge.key, clamp_cost(charge.cost) * charge.limit.seconds_per_unit)
 
-    def _record(self, charges: Sequence[Charge], now: float) -> None:
-        for charge in charges:
-            self._extend(charge.key, clamp_cost(charge.cost) * charge.limit.seconds_per_unit, now)
-
-    def _extend(self, key: Key, seconds: float, now: float) -> None:
+    def _extend(self, key: Key, seconds: float) -> None:
         """Move the time at which a bucket is full."""
-        known = self._full_at.get(key)
+        now, known = self._now(), self._full_at.get(key)
         full_at = min(max(now if known is None else known, now) + seconds, now + MAX_DEBT_SECONDS)
         if known is None:
             if full_at <= now:
@@ -208,7 +196,8 @@ class MemoryRateLimiter:
             self._buckets_by_owner[key[0]] = self._buckets_by_owner.get(key[0], 0) + 1
         self._full_at[key] = full_at
 
-    def _evict_full(self, now: float) -> None:
+    def _evict_full(self) -> None:
+        now = self._now()
         for _ in range(MAX_EVICTIONS):
             if not self._heap or self._heap[0][0] > now:
                 return
@@ -217,13 +206,10 @@ class MemoryRateLimiter:
                 heapreplace(self._heap, (self._full_at[key], key))
             else:
                 heappop(self._heap)
-                self._remove(key)
-
-    def _remove(self, key: Key) -> None:
-        del self._full_at[key]
-        self._buckets_by_owner[key[0]] -= 1
-        if not self._buckets_by_owner[key[0]]:
-            del self._buckets_by_owner[key[0]]
+                del self._full_at[key]
+                self._buckets_by_owner[key[0]] -= 1
+                if not self._buckets_by_owner[key[0]]:
+                    del self._buckets_by_owner[key[0]]
 
 
 def shorten_key(key: Key) -> Key:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from hashlib import sha1
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refdesk.config import RedisConfig
 from refdesk.errors import ConfigError, DependencyError
+from refdesk.support.tasks import cancel_all
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
+
+    from refdesk.telemetry import Log
 
 T = TypeVar("T")
 
@@ -41,6 +45,24 @@ CLOSING_SECONDS = 1.0
 
 MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Exceptions other than its own that the client library raises for malformed replies."""
+
+
+class Script:
+    """A Lua script, sent by its digest after the first run."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+    async def run(self, redis: Redis, keys: Sequence[str], *arguments: bytes | float) -> Any:
+        """Run the script and return its result."""
+        from redis.exceptions import NoScriptError
+
+        parameters = len(keys), *keys, *arguments
+        try:
+            return await redis.execute_command("EVALSHA", self._digest, *parameters)  # type: ignore[no-untyped-call]
+        except NoScriptError:
+            return await redis.execute_command("EVAL", self._source, *parameters)  # type: ignore[no-untyped-call]
 
 
 class RedisAway(DependencyError):
@@ -189,9 +211,19 @@ async def open_redis(
     try:
         yield link
     finally:
-        task.cancel()
-        await asyncio.wait([task])
-        await _close(client)
+        await cancel_all([task])
+        with suppress(TimeoutError):  # the process is about to close the sockets anyway
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await client.aclose()
+
+
+def log_redis_state(log: Log, state: str, reason: str) -> None:
+    """Log that Redis is down, with the consequences, or that it has recovered."""
+    if state == "away":
+        effect = "answers are made and limits are counted in this process alone"
+        log.events.warning("redis.away", reason=reason, effect=effect)
+    else:
+        log.events.info("redis.back")
 
 
 def _create_client(settings: RedisConfig) -> Redis:
@@ -213,11 +245,3 @@ def _create_client(settings: RedisConfig) -> Redis:
         socket_connect_timeout=settings.timeout_seconds,
     )
     return client
-
-
-async def _close(client: Redis) -> None:
-    try:
-        async with asyncio.timeout(CLOSING_SECONDS):
-            await client.aclose()
-    except TimeoutError:
-        return  # the process is about to close the sockets anyway

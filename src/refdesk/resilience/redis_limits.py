@@ -8,8 +8,8 @@ in Redis.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b, sha1
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import Any
 
 from refdesk.resilience.limits import (
     MAX_DEBT_SECONDS,
@@ -22,10 +22,7 @@ from refdesk.resilience.limits import (
     compute_settlement,
     round_up_to_milliseconds,
 )
-from refdesk.resilience.redis_connection import RedisAway, RedisLink
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
+from refdesk.resilience.redis_connection import RedisAway, RedisLink, Script
 
 PREFIX = "refdesk:limit:"
 
@@ -64,7 +61,7 @@ local function keep(key, units, period, level)
 end
 """
 
-TAKE = f"""{_BUCKETS}
+TAKE = Script(f"""{_BUCKETS}
 local levels, longest, slowest = {{}}, {SLACK_SECONDS * 1e6}, 0
 for i, key in ipairs(KEYS) do
   local units, period = tonumber(ARGV[3 * i - 2]), tonumber(ARGV[3 * i - 1])
@@ -78,15 +75,15 @@ for i, key in ipairs(KEYS) do
   keep(key, units, period, levels[i] + cost)
 end
 return {{0, 0}}
-"""
+""")
 """Arguments per key: units, period in microseconds, cost. Returns the key with the longest wait and the wait in
 microseconds, or zeros."""
 
-SETTLE = f"""{_BUCKETS}
+SETTLE = Script(f"""{_BUCKETS}
 local units, period, more = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 keep(KEYS[1], units, period, math.max(0, missing(KEYS[1], units, period) + more))
 return 0
-"""
+""")
 
 
 class RedisRateLimiter:
@@ -101,7 +98,7 @@ class RedisRateLimiter:
         if (refusal := self._local.check_capacity(charges)) is not None:
             return refusal
         try:
-            which, microseconds = await _evaluate(self._link, TAKE, charges, [clamp_cost(c.cost) for c in charges])
+            which, microseconds = await _run(self._link, TAKE, charges, [clamp_cost(c.cost) for c in charges])
         except RedisAway:
             return await self._local.take(charges)
         if which:
@@ -113,31 +110,19 @@ class RedisRateLimiter:
         """Correct a charge to its real cost."""
         await self._local.settle(charge, spent, held_seconds)
         try:
-            await _evaluate(self._link, SETTLE, [charge], [compute_settlement(charge, spent, held_seconds)])
+            await _run(self._link, SETTLE, [charge], [compute_settlement(charge, spent, held_seconds)])
         except RedisAway:
             return  # recorded in this process, which is the one that counts now
 
 
-async def _evaluate(link: RedisLink, script: str, charges: Sequence[Charge], costs: Sequence[float]) -> Any:
+async def _run(link: RedisLink, script: Script, charges: Sequence[Charge], costs: Sequence[float]) -> Any:
     keys = [redis_key(charge.key) for charge in charges]
     arguments = [
         number
         for charge, cost in zip(charges, costs, strict=True)
         for number in (charge.limit.units, charge.limit.seconds * 1e6, cost)
     ]
-
-    async def evaluate(redis: Redis) -> Any:
-        from redis.exceptions import NoScriptError
-
-        try:
-            return await redis.evalsha(_DIGESTS[script], len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await redis.eval(script, len(keys), *keys, *arguments)
-
-    return await link.run(evaluate)
-
-
-_DIGESTS = {script: sha1(script.encode(), usedforsecurity=False).hexdigest() for script in (TAKE, SETTLE)}
+    return await link.run(lambda redis: script.run(redis, keys, *arguments))
 
 
 def redis_key(key: Key) -> str:
