@@ -1,21 +1,14 @@
 """All errors that callers can get, with their codes on the wire.
 
-    RefdeskError                      code, message safe to show, retryable, retry_after
-    ├─ ProtocolError                  invalid message: ParseError · InvalidRequest · MethodNotFound · TransportError
-    ├─ InvalidCall                    the caller can fix it: UnknownTool · UnknownResource · UnknownPrompt ·
-    │                                 InvalidArguments · MissingCapability
-    ├─ ToolFailure                    returned to the model as a tool result: DocumentNotFound · CannotOpen ·
-    │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot · NameTaken ·
-    │                                 R2RRefused
-    ├─ Refused                        rejected by a policy: Unauthenticated · InvalidToken · Forbidden ·
-    │                                 InsufficientScope · RateLimited · Overloaded · DeadlineExceeded
-    ├─ DependencyError                a dependency failed: EngineError · StorageError · WriterFailed ·
-    │                                 WriterMisconfigured · IssuerAway · BreakerOpen · R2RMisconfigured ·
-    │                                 R2RUnreachable · R2RLeaked · ServerAway · ServerGone · ServerTooSlow ·
-    │                                 ServerTalksNonsense · ServerLacks
-    ├─ ServerRefused                  the error of a downstream server, with its own code and data
-    ├─ InternalError                  unexpected
-    └─ ConfigError                    startup only, lists every problem at once
+    RefdeskError          code, message safe to show, retryable, retry_after
+    ├─ ProtocolError      invalid message
+    ├─ InvalidCall        the caller can fix it
+    ├─ ToolFailure        returned to the model as a tool result
+    ├─ Refused            rejected by a policy
+    ├─ DependencyError    a dependency failed
+    ├─ ServerRefused      the error of a downstream server, with its own code and data
+    ├─ InternalError      unexpected
+    └─ ConfigError        startup only, lists every problem at once
 
 The name of a class is its `type` on the wire. `inbound.envelope` converts errors to JSON.
 """
