@@ -37,11 +37,10 @@ from refdesk.errors import DependencyError
 from refdesk.inbound.access import LOOPBACK_NAMES
 from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
 from refdesk.manual import index_manual
-from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
-from refdesk.policy.policies import ResolveNames
+from refdesk.policy.policies import Authenticate, ResolveNames
 from refdesk.resilience.dependency import BreakerLog, Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
@@ -122,10 +121,9 @@ class Desk:
         }
         if servers := self.fleet.describe():
             is_healthy = all(server["state"] != "Error" for server in servers.values())
-            # The endpoint is public.
-            shown = {name: {"state": server["state"]} for name, server in servers.items()}
-            shown = shown if self.config.auth.required else servers
-            checks["downstream"] = {"state": "ok" if is_healthy else "degraded", "servers": shown}
+            if self.config.auth.required:  # the endpoint is public
+                servers = {name: {"state": server["state"]} for name, server in servers.items()}
+            checks["downstream"] = {"state": "ok" if is_healthy else "degraded", "servers": servers}
         try:
             engine = {"state": "ok", "detail": await self.engine.check()}
         except DependencyError as error:

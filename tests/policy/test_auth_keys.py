@@ -17,8 +17,8 @@ import pytest
 from refdesk.calls import ANONYMOUS, LOCAL, Answer, Call, Caller
 from refdesk.config import ApiKey
 from refdesk.errors import ConfigError, InvalidArguments, StorageError, Unauthenticated
-from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.keys import POLL_SECONDS, KeyFile, Keys, StoredKey, digest, new_key
+from refdesk.policy.policies import Authenticate
 
 pytestmark = pytest.mark.anyio
 

@@ -1,18 +1,47 @@
-"""Policies of every call: name resolution, observability and the deadline."""
+"""Policies of every call: name resolution, observability, authentication and the deadline."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
-from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, Handler, InputRequired, RegistryEntry, ToolEntry
+from refdesk.calls import (
+    ANONYMOUS,
+    UPLOAD_METHOD,
+    WINDOW_METHOD,
+    Answer,
+    Call,
+    Caller,
+    Handler,
+    InputRequired,
+    RegistryEntry,
+    ToolEntry,
+)
+from refdesk.config import AuthConfig
 from refdesk.documents.tokens import estimate_tokens
-from refdesk.errors import DeadlineExceeded, MethodNotFound, RefdeskError
+from refdesk.errors import DeadlineExceeded, MethodNotFound, RefdeskError, Unauthenticated
+from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 from refdesk.policy.permissions import CONSOLE_RULES
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
+
+if TYPE_CHECKING:
+    from refdesk.policy.jwt import TokenVerifier
+
+
+KNOWN_METHODS = frozenset(
+    "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
+    f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
+).union(CONSOLE_RULES)
+"""Known methods. Unknown methods and tools must not become metric labels."""
+
+WRONG_KEY = "Invalid API key"
+NO_TOKEN = "This server needs an access token"
 
 
 class ResolveNames:
@@ -40,32 +69,31 @@ class ResolveNames:
         return await proceed(call)
 
 
-class Deadline:
-    """Time limit for every call: the default, or the limit of its tool."""
+class RecordSpan:
+    """Records a span for each call. A separate policy, so that it costs nothing if tracing is off."""
 
-    def __init__(self, seconds: float, tool_seconds: Callable[[Call], float | None] = lambda _: None) -> None:
-        self._default_seconds = seconds
-        self._tool_seconds = tool_seconds
-        self._by_seconds: dict[float, Deadlines] = {}
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        seconds = self._tool_seconds(call)
-        if seconds is None:
-            seconds = self._default_seconds
-        deadlines = self._by_seconds.get(seconds)
-        if deadlines is None:
-            deadlines = self._by_seconds[seconds] = Deadlines(seconds)
-        try:
-            return await deadlines.run(proceed, call)
-        except Overdue:
-            raise DeadlineExceeded(f"The call took longer than {seconds:g} s and was stopped") from None
-
-
-KNOWN_METHODS = frozenset(
-    "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
-    f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
-).union(CONSOLE_RULES)
-"""Known methods. Unknown methods and tools must not become metric labels."""
+        with self._spans.call(call) as span:
+            try:
+                answer = await proceed(call)
+            except MethodNotFound as error:
+                span.clear_name()
+                span.mark_failed(type(error).__name__, error.code)
+                raise
+            except RefdeskError as error:
+                span.mark_failed(type(error).__name__, error.code)
+                raise
+            except InputRequired:
+                raise
+            except BaseException as error:
+                span.mark_failed(type(error).__name__)
+                raise
+            if answer.is_error:
+                span.mark_failed("tool_error")
+            return answer
 
 
 class Observe:
@@ -111,28 +139,89 @@ class Observe:
             self._log.call(call, target, outcome, seconds)
 
 
-class RecordSpan:
-    """Records a span for each call. A separate policy, so that it costs nothing if tracing is off."""
+@asynccontextmanager
+async def open_authentication(settings: AuthConfig, data: Path, audience: str) -> AsyncIterator[Authenticate]:
+    """Open authentication with API keys, and with access tokens if an issuer is configured."""
+    keys = Keys(settings.keys, KeyFile(data / FILE_NAME))
+    if settings.oauth.issuer is None:
+        yield Authenticate(keys, required=settings.required)
+        return
+    # Slow to import, and most installations use no access tokens.
+    from refdesk.policy.jwt import open_token_verifier
 
-    def __init__(self, spans: Spans) -> None:
-        self._spans = spans
+    async with open_token_verifier(settings.oauth, audience) as tokens:
+        yield Authenticate(keys, tokens, required=settings.required)
+
+
+class Authenticate:
+    """Authentication policy.
+
+    Transports resolve credentials with `identify`. The policy makes sure that none of them skipped it.
+    """
+
+    def __init__(self, keys: Keys, tokens: TokenVerifier | None = None, *, required: bool) -> None:
+        self.keys = keys
+        self._tokens = tokens
+        self._required = required
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether callers are authenticated, by keys or by tokens."""
+        return self._tokens is not None or self.keys.in_use
+
+    def describe(self) -> dict[str, Any]:
+        """Return the state of the token issuer, if one is configured."""
+        return {} if self._tokens is None else {"issuer": self._tokens.issuer.describe()}
+
+    def identify(self, credential: str | None) -> Caller | Awaitable[Caller]:
+        """Return the caller of a credential. Raises if it's invalid, or missing although required.
+
+        The result is awaitable only for an access token that isn't cached.
+        """
+        if credential is None:
+            if self._required:
+                raise Unauthenticated(WRONG_KEY if self.keys.in_use else NO_TOKEN)
+            return ANONYMOUS
+        fingerprint = digest(credential)
+        caller = self.keys.find(fingerprint)
+        if caller is not None or self._tokens is None:
+            return caller or self._accept_unknown()
+        if (caller := self._tokens.find_cached(fingerprint)) is not None:
+            return caller
+        return (
+            self._tokens.verify(credential, fingerprint)
+            if self._tokens.has_token_form(credential)
+            else self._accept_unknown()
+        )
+
+    def _accept_unknown(self) -> Caller:
+        # If keys are optional, a wrong one is still rejected: its owner expects to be authenticated.
+        if self._required or self.has_keys:
+            raise Unauthenticated(WRONG_KEY)
+        return ANONYMOUS
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        with self._spans.call(call) as span:
-            try:
-                answer = await proceed(call)
-            except MethodNotFound as error:
-                span.clear_name()
-                span.mark_failed(type(error).__name__, error.code)
-                raise
-            except RefdeskError as error:
-                span.mark_failed(type(error).__name__, error.code)
-                raise
-            except InputRequired:
-                raise
-            except BaseException as error:
-                span.mark_failed(type(error).__name__)
-                raise
-            if answer.is_error:
-                span.mark_failed("tool_error")
-            return answer
+        if self._required and not call.caller.authenticated:
+            raise Unauthenticated(WRONG_KEY)
+        return await proceed(call)
+
+
+class Deadline:
+    """Time limit for every call: the default, or the limit of its tool."""
+
+    def __init__(self, seconds: float, tool_seconds: Callable[[Call], float | None] = lambda _: None) -> None:
+        self._default_seconds = seconds
+        self._tool_seconds = tool_seconds
+        self._by_seconds: dict[float, Deadlines] = {}
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+        seconds = self._tool_seconds(call)
+        if seconds is None:
+            seconds = self._default_seconds
+        deadlines = self._by_seconds.get(seconds)
+        if deadlines is None:
+            deadlines = self._by_seconds[seconds] = Deadlines(seconds)
+        try:
+            return await deadlines.run(proceed, call)
+        except Overdue:
+            raise DeadlineExceeded(f"The call took longer than {seconds:g} s and was stopped") from None
