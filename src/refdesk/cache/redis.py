@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 
+# KEYS of the scripts: 1 the entry, 2 the tenant's generation, 3 the lock. A refused write (out of memory, replica) is
+# skipped, and reads still work.
+
 READ = Script("""
 -- ARGV: 1 stale period (ms), 2 longest possible TTL (ms), 3 head of the entry that the caller has in memory
 local value = redis.pcall('GET', KEYS[1])

@@ -14,6 +14,8 @@ from refdesk.config import OAuthConfig, ServerConfig
 from refdesk.errors import DependencyError, Forbidden, InsufficientScope, Unauthenticated
 from refdesk.inbound.asgi import CLOSE, Headers, Reject, build_retry_after
 
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
 ANY = "*"
 MAX_KNOWN_HOSTS = 256
 """Maximum number of accepted Host values to cache. Clients send one or two, an attacker any number."""
@@ -122,9 +124,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 class ProtectedResource:

@@ -143,7 +143,8 @@ class DisconnectMonitor:
     """
 
     def __init__(self) -> None:
-        self._new: set[DisconnectWatcher] = set()
+        self.new: set[DisconnectWatcher] = set()
+        """Calls without a listening task yet."""
         self._timer: asyncio.TimerHandle | None = None
         # Kept because looking it up costs a system call each time before Python 3.12.
         self.loop = asyncio.get_running_loop()
@@ -154,19 +155,15 @@ class DisconnectMonitor:
 
     def add(self, watcher: DisconnectWatcher) -> None:
         """Register a call. A task waits for its client's disconnect unless the call ends first."""
-        self._new.add(watcher)
+        self.new.add(watcher)
         if self._timer is None:
             self._timer = self.loop.call_later(CHECK_INTERVAL_SECONDS, self._start_watchers)
 
-    def remove(self, watcher: DisconnectWatcher) -> None:
-        """Unregister a call that has ended."""
-        self._new.discard(watcher)
-
     def _start_watchers(self) -> None:
         self._timer = None
-        for watcher in self._new:
+        for watcher in self.new:
             watcher.start()
-        self._new.clear()
+        self.new.clear()
 
 
 class DisconnectWatcher:
@@ -186,7 +183,7 @@ class DisconnectWatcher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        self._monitor.remove(self)
+        self._monitor.new.discard(self)
         if self._watcher is not None:
             self._watcher.cancel()
         if self._reason is not None and self._task is not None:

@@ -143,17 +143,11 @@ T = TypeVar("T")
 class DependencyListener(Protocol):
     """Listener for the calls of a dependency."""
 
-    def on_breaker_change(self, name: str, state: State) -> None:
-        """Handle a new breaker state."""
-        ...
+    def on_breaker_change(self, name: str, state: State) -> None: ...
 
-    def on_breaker_rejection(self, name: str) -> None:
-        """Handle a call that the breaker rejected."""
-        ...
+    def on_breaker_rejection(self, name: str) -> None: ...
 
-    def on_retry(self, name: str) -> None:
-        """Handle a retry."""
-        ...
+    def on_retry(self, name: str) -> None: ...
 
     def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
         """Return a context manager around a request to the dependency."""
@@ -215,7 +209,7 @@ class Dependency:
     def describe(self) -> dict[str, Any]:
         """Return the state for the readiness endpoint."""
         now = self._now()
-        state: dict[str, Any] = {"state": self._breaker.state_at(now), "failures": self._breaker.failures}
+        state: dict[str, Any] = {"state": self.state, "failures": self._breaker.failures}
         if wait := self._breaker.retry_after(now):
             state["retry_after"] = round(wait, 3)
         return state

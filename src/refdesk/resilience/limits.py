@@ -150,7 +150,6 @@ class MemoryRateLimiter:
         return len(self._full_at)
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
-        """Take all charges, or none if one of them has to wait."""
         refusal = self.check_capacity(charges)
         now, longest = self._now(), SLACK_SECONDS
         for charge in charges:

@@ -94,7 +94,6 @@ class RedisRateLimiter:
         self._local = local
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
-        """Take all charges, or none if one of them has to wait."""
         if (refusal := self._local.check_capacity(charges)) is not None:
             return refusal
         try:
@@ -107,7 +106,6 @@ class RedisRateLimiter:
         return None
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
-        """Correct a charge to its real cost."""
         await self._local.settle(charge, spent, held_seconds)
         try:
             await _run(self._link, SETTLE, [charge], [compute_settlement(charge, spent, held_seconds)])

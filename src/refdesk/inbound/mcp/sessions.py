@@ -26,6 +26,13 @@ from refdesk.inbound.mcp.streams import (
     encode_start,
 )
 
+MAX_LISTENERS = 1024
+"""Maximum number of open `subscriptions/listen` requests."""
+
+MAX_SUBSCRIPTIONS = 1000
+MAX_URI_LENGTH = 8000
+"""Limits per client: far above what clients use, and a few megabytes at most."""
+
 _request_numbers = count(1)
 """Numbers of requests to clients, unique across sessions: an id of another session's request matches nothing."""
 
@@ -220,14 +227,6 @@ class SessionTable:
 
 def _get_owner(caller: Caller) -> tuple[str, str] | None:
     return (caller.tenant, caller.user) if caller.authenticated else None
-
-
-MAX_LISTENERS = 1024
-"""Maximum number of open `subscriptions/listen` requests."""
-
-MAX_SUBSCRIPTIONS = 1000
-MAX_URI_LENGTH = 8000
-"""Limits per client: far above what clients use, and a few megabytes at most."""
 
 
 @dataclass(eq=False, slots=True)
