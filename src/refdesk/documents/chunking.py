@@ -121,7 +121,6 @@ class _Chunker:
             yield from filter(None, groups)
 
     def build(self, id: str, group: Group) -> Chunk:
-        """Build the chunk of a group of pieces."""
         first, *rest = group
         text = first.text + "".join(piece.joiner + piece.text for piece in rest)
         pages = [piece.page for piece in group if piece.page is not None]

@@ -283,7 +283,6 @@ class PackedDocument:
         self.close()
 
     def close(self) -> None:
-        """Close the database."""
         self._database.close()
 
     def document(self) -> Document:

@@ -308,7 +308,6 @@ class _Content:
         self._links: list[str] = []
 
     def read(self, paragraph: Element) -> None:
-        """Read everything the paragraph displays."""
         pending: list[tuple[Iterator[Element], str]] = [(iter(paragraph), "")]
         while pending:
             nodes, link = pending[-1]
@@ -320,7 +319,8 @@ class _Content:
                 elif node.tag not in _INVISIBLE:
                     is_link = node.tag == "{w}hyperlink"
                     linked = self._parts.relationships.get(node.get(RELATIONSHIP_ID, "")) if is_link else None
-                    pending.append((iter(_list_children(node)), linked.target if linked and linked.external else link))
+                    target = linked.target if linked and linked.external else ""
+                    pending.append((iter(_list_children(node)), target or link))
                     break
             else:
                 pending.pop()

@@ -59,13 +59,11 @@ class _File:
         self._styles = {node.get("{style}name", ""): node for node in content.iter("{style}style")}
 
     def is_hidden(self, node: Element) -> bool:
-        """Whether a sheet's style hides it."""
         style = self._styles.get(node.get("{table}style-name", ""))
         shown = style.find("{style}table-properties") if style is not None else None
         return shown is not None and shown.get("{table}display") == "false"
 
     def is_numbered(self, style: str, depth: int) -> bool:
-        """Whether a list style has numbers at a depth."""
         return (style, str(depth + 1)) in self._numbered
 
     def read_runs(self, paragraph: Element) -> Runs:
@@ -256,7 +254,6 @@ class _SheetReader:
         self.warnings: list[str] = []
 
     def read(self, node: Element) -> sheets.Sheet:
-        """Read a sheet until the budget is spent."""
         sheet = sheets.Sheet(node.get("{table}name", ""))
         row = 0
         for line in node.iter("{table}table-row"):

@@ -111,7 +111,6 @@ class _Deck:
     _layouts: dict[str, _LayoutDefaults] = field(default_factory=dict)
 
     def read(self, number: int, name: str) -> None:
-        """Read a slide and its notes."""
         root = self.package.read_xml(name)
         if root is None:
             self.missing.append(number)
@@ -208,7 +207,6 @@ class _Slide:
         self.blocks = BlockBuilder()
 
     def read(self, root: Element) -> None:
-        """Read all shapes."""
         tree = find_path(root, "{p}cSld", "{p}spTree")
         placed = [(self._find_box(node), node) for node in _iter_children(tree)] if tree is not None else []
         shapes = [shape for node in sort_in_reading_order(placed) for shape in _iter_shapes(node)]
@@ -221,7 +219,6 @@ class _Slide:
         return _read_box(node) or self._defaults.find_box(_find_placeholder(node))
 
     def read_notes(self, notes: Element | None) -> None:
-        """Read the speaker notes."""
         shapes = notes.iter("{p}sp") if notes is not None else ()
         bodies = [shape.find("{p}txBody") for shape in shapes if _get_kind(shape) == "body"]
         lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter("{a}p")]

@@ -17,7 +17,6 @@ FIXED_PITCH_FONTS = tuple(
 
 
 def is_fixed_pitch(font: str) -> bool:
-    """Whether a font is monospaced."""
     return font.lower().startswith(FIXED_PITCH_FONTS)
 
 
@@ -57,7 +56,6 @@ class Runs:
         return bool(visible) and all(visible)
 
     def has_code_style(self) -> bool:
-        """Whether any run has a code style."""
         return any(style.code_by_style for style in self._styles)
 
     def raw(self) -> str:

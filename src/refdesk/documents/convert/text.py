@@ -92,7 +92,6 @@ class _TextReader:
     has_title: bool = False
 
     def read_blocks(self, text: str) -> list[Block]:
-        """Return the blocks of a page."""
         lines = (line.expandtabs(8).rstrip() for line in text.split("\n"))
         stanzas = [list(run) for filled, run in groupby(lines, bool) if filled]
         pairs = zip_longest(stanzas, stanzas[1:], fillvalue=())

@@ -112,7 +112,6 @@ class _Workbook:
                     )
 
     def warnings(self) -> Iterator[str]:
-        """Yield warnings on left-out content."""
         yield from sheets.warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
         yield from self._omissions
         if self._package.has_macros:

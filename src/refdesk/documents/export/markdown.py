@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from refdesk.documents.model import (
@@ -155,7 +154,9 @@ def _render_spans(text: str, spans: Sequence[Span], start: int, end: int) -> Ite
         if first < position or first >= last:
             continue
         yield escape_markdown(text[position:first])
-        stop = bisect_left(spans, last, index + 1, key=lambda span: span.start)
+        stop = index + 1
+        while stop < len(spans) and spans[stop].start < last:
+            stop += 1
         yield _wrap_span(text, span, spans[index + 1 : stop], first, last)
         position = last
     yield escape_markdown(text[position:end])

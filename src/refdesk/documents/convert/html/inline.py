@@ -78,7 +78,6 @@ class InlineText:
         return self._length < length
 
     def add(self, text: str) -> None:
-        """Append text from the page."""
         text = collapse_whitespace(text)
         if self._at_blank and text[:1] == " ":
             text = text[1:]
@@ -104,7 +103,6 @@ class InlineText:
         return True
 
     def close(self, kind: SpanKind) -> None:
-        """End the span of this kind."""
         target, start = self._open.pop(kind)
         self._end_span(kind, target, start)
 

@@ -121,7 +121,6 @@ class DraftBuilder:
         self._height = 0.0
 
     def add_page(self, page: PageLines) -> None:
-        """Add a page."""
         lines = page.lines
         self._height = page.height
         self._limits = find_right_limits(lines)
@@ -234,9 +233,9 @@ class DraftBuilder:
             return self._continues_on_next_page(draft, line)
         if line.base - above.base > PARAGRAPH_GAP * self._measures.leading * above.size:
             return False
-        if self._has_early_break(above, line) and not (
-            line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
-        ):
+        # A sentence may continue although its line ends early, as in a narrow box.
+        is_sentence = line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
+        if not is_sentence and self._has_early_break(above, line):
             return False
         return abs(line.left - self._predict_left(draft, line)) <= INDENT * line.size
 

@@ -122,7 +122,6 @@ def join_words(words: Iterable[Word]) -> str:
 
 
 def enclose_boxes(boxes: Sequence[Box]) -> Box:
-    """Return the bounding box."""
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
     return min(lefts), min(tops), max(rights), max(bottoms)
 
@@ -429,6 +428,5 @@ def _find_usual_step(steps: Counter[float]) -> float:
 
 
 def compute_area(box: Box) -> float:
-    """Return the area of a box."""
     left, top, right, bottom = box
     return max(right - left, 0.0) * max(bottom - top, 0.0)

@@ -411,8 +411,10 @@ def _find_tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[i
     starts: list[int] = []
     ends: list[int] = []
     for (start, end), one, other in zip(spans, first, last, strict=True):
-        objects = list(map(objects_at, repeat(text_page), range(start, end))) if one != other else []
-        cuts = [start + at for at in range(1, len(objects)) if objects[at] != objects[at - 1]]
+        cuts: list[int] = []
+        if one != other:
+            objects = list(map(objects_at, repeat(text_page), range(start, end)))
+            cuts = [start + at for at in range(1, len(objects)) if objects[at] != objects[at - 1]]
         starts += [start, *cuts]
         ends += [*cuts, end]
     return starts, ends

@@ -130,8 +130,8 @@ class _TreeWalk:
         cells = 0
         if element.kind == "LI":
             children = (_get_child(element.handle, place) for place in range(min(element.children, 4)))
-            labelled = any(child and _read_type(child) == "Lbl" for child in children)
-            element.tag = replace(element.tag, labelled=labelled)
+            if any(child and _read_type(child) == "Lbl" for child in children):
+                element.tag = replace(element.tag, labelled=True)
         for place in range(element.children):
             mark = _get_child_mark(element.handle, place)
             if mark >= 0:
@@ -158,27 +158,27 @@ def _make_tag(handle: int, kind: str, path: int, above: Tag, children: int, cell
     # Browsers write the text of an element as an unnamed element that holds content itself.
     if kind == "NonStruct" and any(_get_child_mark(handle, place) >= 0 for place in range(min(children, 8))):
         return above
-    above = replace(above, block=path, kind="container", level=0)
-    if kind in _LEVELS:
-        return replace(above, kind="heading", level=_LEVELS[kind])
-    if kind in TEXT:
-        return replace(above, kind="text")
+    changes: dict[str, Any] = {"kind": "container"}
     match kind:
+        case _ if kind in _LEVELS:
+            changes = {"kind": "heading"}
+        case _ if kind in TEXT:
+            changes = {"kind": "text"}
         case "L":
-            return replace(above, depth=above.depth + 1)
+            changes["depth"] = above.depth + 1
         case "LI":
-            return replace(above, kind="text", item=path, labelled=False)
+            changes = {"kind": "text", "item": path, "labelled": False}
         case "Lbl":
-            return replace(above, kind="label")
+            changes = {"kind": "label"}
         case "Caption":
-            return replace(above, kind="caption")
+            changes = {"kind": "caption"}
         case "TD" | "TH" if parent:
             table = above.cell.table if above.cell else 0
             rows, columns = _read_span(handle, b"RowSpan"), _read_span(handle, b"ColSpan")
-            return replace(above, kind="text", cell=CellTag(table, parent.path, cells, kind == "TH", rows, columns))
+            changes = {"kind": "text", "cell": CellTag(table, parent.path, cells, kind == "TH", rows, columns)}
         case "Table":
-            return replace(above, cell=CellTag(path, 0, 0, False, 1, 1))
-    return above
+            changes["cell"] = CellTag(path, 0, 0, False, 1, 1)
+    return replace(above, block=path, level=_LEVELS.get(kind, 0), **changes)
 
 
 def _read_span(handle: int, name: bytes) -> int:

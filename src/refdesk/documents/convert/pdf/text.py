@@ -53,7 +53,6 @@ class _Writer:
         self.kinds: list[tuple[int, int, SpanKind | None]] = []
 
     def add_line(self, words: Sequence[Word]) -> None:
-        """Add the words of the next line."""
         for place, word in enumerate(words):
             if self.pieces and not (place and word.glued):
                 self._separate(word, first=not place)
