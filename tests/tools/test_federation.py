@@ -203,9 +203,10 @@ async def test_a_source_that_is_not_for_somebody_is_not_there_for_them(
 async def test_answers_with_sources_stay_within_their_budget(
     open_with_servers: Open, sources: tuple[Source, Source]
 ) -> None:
-    alpha, _ = sources
-    alpha.says(*({"text": f"Passage {number}. " + "word " * 1500} for number in range(10)))
-    async with open_with_servers({"alpha": alpha.settings()}) as desk:
+    alpha, beta = sources
+    for source, word in zip(sources, ("word ", "term "), strict=True):
+        source.says(*({"text": f"Passage {number}. " + word * 1500} for number in range(10)))
+    async with open_with_servers({"alpha": alpha.settings(), "beta": beta.settings()}) as desk:
         answer = await search(desk, max_tokens=1000)
     assert sum(len(item["text"]) for item in answer.result["content"]) < 1000 * 4 * 1.3
     assert "left out" in answer.text or len(answer.result["content"]) == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from hypothesis import given
@@ -66,11 +67,22 @@ def test_a_section_that_begins_within_a_passage_has_its_heading() -> None:
 def test_a_passage_never_begins_in_another_section_than_its_hit() -> None:
     chunks = page("overview", "limits", "limits")
     found = grow_passages("slot", [hit(chunks, 2, 0.9), hit(chunks, 1, 0.8)], 5, 1000)
-    assert [(grown.hit.path[-1], numbers(grown.hit.text)) for grown in found.hits] == [
-        ("limits", [2, 3]),
-        ("overview", [1]),
-    ]
+    assert [(grown.hit.path[-1], numbers(grown.hit.text)) for grown in found.hits] == [("limits", [2, 3, 1])]
+    assert "\n\n#### […] overview (pg/slots.html#c1)\n\n1 A slot" in found.hits[0].hit.text
     assert len(grow_passages("slot", [hit(chunks, 2, 0.9), hit(chunks, 1, 0.8)], 1, 1000).hits) == 1
+
+
+def test_places_of_a_page_are_one_hit_with_the_best_place_first() -> None:
+    chunks, other = page(*"abcdefgh"), page("names", document="pg/names.html")
+    hits = [hit(chunks, 6, 0.9), hit(other, 1, 0.85), hit(chunks, 2, 0.8)]
+    found = grow_passages("slot", [replace(one, context=(), anchors=(one.section,)) for one in hits], 2, 1000)
+    assert [(grown.hit.chunk_id, numbers(grown.hit.text)) for grown in found.hits] == [
+        ("pg/slots.html#c6", [6, 2]),
+        ("pg/names.html#c1", [1]),
+    ]
+    assert found.hits[0].hit.anchors == ("f", "b")
+    assert "#### […] b (pg/slots.html#c2)" in found.hits[0].hit.text
+    assert found.omitted == 0
 
 
 def test_a_passage_that_goes_on_names_the_chunk_that_continues_it() -> None:

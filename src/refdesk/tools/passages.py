@@ -2,14 +2,14 @@
 
 Chunks are small, so that a search finds the exact place. What answers a question is often more: the rest of the
 definition, the caveat in the next paragraph, the table below its lead-in. The best hits are extended by the chunks
-around them before weaker hits get any room, and hits that touch are merged.
+around them before weaker hits get any room, and places of the same page are merged.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -50,7 +50,8 @@ SCORE_POWER = 2.5
 """Exponent of the scores. Scores of neighbouring ranks are close, but the best hit is worth much more than the next."""
 
 MAX_PASSAGE_CHARACTERS = 2000
-"""Length up to which a hit grows: half of the default budget, so that one hit never takes all of it."""
+"""Length up to which a hit grows and takes in other places of its page: half of the default budget, so that one hit
+never takes all of it."""
 
 MIN_ROOM = 160
 """Characters below which nothing useful fits."""
@@ -70,7 +71,7 @@ _Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class GrownHit:
-    """A hit whose text includes neighbouring chunks."""
+    """A hit whose text includes neighbouring chunks, and then other places of its page."""
 
     hit: Hit
     continues_at: str | None = None
@@ -199,7 +200,8 @@ class _Selection:
                 self._chunks[_get_place(hit.document.id, chunk.chunk_id)] = chunk
         self._room = room
         self._grown: Counter[int] = Counter()
-        self._passages = 0
+        self._pages: Counter[str] = Counter()
+        """Characters shown of each document."""
         self.shown: dict[_Place, int] = {}
         """Selected chunks with the rank of the hit they belong to."""
         self._select()
@@ -232,17 +234,27 @@ class _Selection:
         chunk = self._chunks[place]
         chunk = replace(chunk, text=rewrite_links(chunk.text, document, ()))
         is_adjacent = (document, number - 1) in self.shown or (document, number + 1) in self.shown
-        if not is_adjacent and self._passages >= self._limit:
-            return False
-        size = len(chunk.text) + (2 if is_adjacent else measure_frame(chunk))
+        size = len(chunk.text) + (2 if is_adjacent else self._measure_frame(document, chunk))
         if self.shown and (size > self._room or self._grown[rank] + size > MAX_PASSAGE_CHARACTERS):
             return False
-        self._passages += not is_adjacent
+        if not is_adjacent and self._count_passages(document, size) > self._limit:
+            return False
         self._grown[rank] += size
+        self._pages[document] += size
         self._chunks[place] = chunk
         self.shown[place] = rank
         self._room -= size
         return True
+
+    def _measure_frame(self, document: str, chunk: Passage) -> int:
+        """Return the characters shown besides the text of a chunk that continues no other."""
+        is_further_place = 0 < self._pages[document] <= MAX_PASSAGE_CHARACTERS - len(chunk.text)
+        return len(_format_lead(chunk)) + 4 if is_further_place else measure_frame(chunk)
+
+    def _count_passages(self, document: str, size: int) -> int:
+        """Return the number of passages with another chunk of a document."""
+        sizes = self._pages + Counter({document: size})
+        return sum(-(-characters // MAX_PASSAGE_CHARACTERS) for characters in sizes.values())
 
     def _compare(self, chunk: Passage, neighbour: Passage, step: int) -> float:
         """Return the value of a neighbouring chunk relative to a chunk."""
@@ -258,15 +270,29 @@ class _Selection:
         return factor * (1 + COVERAGE_WEIGHT * (len(found) / len(self._terms) - 0.5))
 
     def merge(self) -> list[GrownHit]:
-        """Return the selected chunks as hits, one for each run of consecutive chunks."""
+        """Return the selected chunks as hits. Places of a page share one as far as they fit, the best one first."""
         runs: list[list[_Place]] = []
         for place in sorted(self.shown):
             if runs and self._continues(runs[-1][-1], place):
                 runs[-1].append(place)
             else:
                 runs.append([place])
-        ranked = sorted((min(self.shown[place] for place in run), run) for run in runs)
-        return [self._build(self._hits[rank], run) for rank, run in ranked[: self._limit]]
+        passages: list[list[list[_Place]]] = []
+        last: dict[str, list[list[_Place]]] = {}
+        """Last passage of each document."""
+        for run in sorted(runs, key=self._get_rank):
+            document = run[0][0]
+            if document not in last or self._measure([*last[document], run]) > MAX_PASSAGE_CHARACTERS:
+                last[document] = []
+                passages.append(last[document])
+            last[document].append(run)
+        return [self._build(passage) for passage in passages[: self._limit]]
+
+    def _measure(self, runs: Iterable[Sequence[_Place]]) -> int:
+        return sum(len(self._chunks[place].text) for run in runs for place in run)
+
+    def _get_rank(self, run: Sequence[_Place]) -> int:
+        return min(self.shown[place] for place in run)
 
     def _continues(self, before: _Place, place: _Place) -> bool:
         """Whether a chunk continues the one before it. A better hit in another section begins a passage of its own."""
@@ -275,15 +301,23 @@ class _Selection:
         is_same = self._chunks[before].section == self._chunks[place].section
         return is_same or self.shown[before] <= self.shown[place]
 
-    def _build(self, hit: Hit, run: Sequence[_Place]) -> GrownHit:
-        chunks = [self._chunks[place] for place in run]
-        following = self._chunks.get((run[-1][0], run[-1][1] + 1))
-        text = "\n\n".join(_join_texts(chunks))
-        others = (other.anchors for other in self._hits if _get_place(other.document.id, other.chunk_id) in run)
-        anchors = tuple(dict.fromkeys((*hit.anchors, *chain.from_iterable(others))))
-        grown = replace(hit, path=chunks[0].path, text=text, anchors=anchors, context=())
-        has_more = following is not None and following.section == chunks[-1].section
+    def _build(self, runs: Sequence[Sequence[_Place]]) -> GrownHit:
+        """Build the hit of some places of a page. Each but the first begins with its heading and id."""
+        best, *others = [[self._chunks[place] for place in run] for run in runs]
+        document, number = runs[0][-1]
+        following = self._chunks.get((document, number + 1))
+        texts = [*_join_texts(best), *chain.from_iterable((_format_lead(run[0]), *_join_texts(run)) for run in others)]
+        hit, shown = self._hits[self._get_rank(runs[0])], set(chain.from_iterable(runs))
+        merged = (other.anchors for other in self._hits if _get_place(other.document.id, other.chunk_id) in shown)
+        anchors = tuple(dict.fromkeys((*hit.anchors, *chain.from_iterable(merged))))
+        grown = replace(hit, path=best[0].path, text="\n\n".join(texts), anchors=anchors, context=())
+        has_more = following is not None and following.section == best[-1].section
         return GrownHit(grown, following.chunk_id if following and has_more else None)
+
+
+def _format_lead(chunk: Passage) -> str:
+    """Return the heading of another place on a page, with an id that opens it."""
+    return " ".join(("#### […]", *chunk.path[-1:], f"({chunk.chunk_id})"))
 
 
 def _join_texts(chunks: Sequence[Passage]) -> Iterator[str]:
