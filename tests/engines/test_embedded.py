@@ -143,6 +143,18 @@ class Another(WordSums):
     dimensions = 48
 
 
+@pytest.mark.parametrize(("heading", "counts"), [("", True), ("## Habits\n\n", False)])
+async def test_neighbouring_chunks_count_in_text_without_sections(
+    tmp_path: Path, conversions: Conversions, heading: str, counts: bool
+) -> None:
+    asked_for, related, unrelated = "fox den " * 100, "fox river " * 100, "stone moss " * 100
+    async with engine_on(tmp_path, conversions, WordSums()) as engine:
+        for title, rest in (("Moss", unrelated), ("River", related)):
+            await bring(engine, title, f"# {title}\n\n{heading}{asked_for}\n\n{rest}")
+        scores = {hit.document.title: hit.score for hit in await found(engine, "fox den", mode="semantic")}
+    assert (scores["Moss"] < 0.95 * scores["River"]) == counts
+
+
 async def test_another_model_embeds_everything_anew(tmp_path: Path, conversions: Conversions) -> None:
     async with engine_on(tmp_path, conversions, WordSums()) as engine:
         await bring(engine, "Foxes", FOXES)

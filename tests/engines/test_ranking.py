@@ -106,6 +106,12 @@ def test_the_innermost_heading_says_most_about_a_passage() -> None:
     assert rank_keys("How do I require an API key?", other, asked_for)[0] == 2
 
 
+def test_the_title_counts_once() -> None:
+    titled = candidate(1, 0.6, title="Recovery", path=("Recovery",))
+    headed = candidate(2, 0.6, title="Recovery", path=("Recovery", "Recovery targets"))
+    assert rank_keys("recovery", titled, headed)[0] == 2
+
+
 def test_a_passage_with_the_identifier_as_a_term_defines_it() -> None:
     mention = candidate(1, 0.9, text="Set `wal_sender_timeout` on the primary.")
     for term in ("**`wal_sender_timeout` (`integer`)**", "`wal_sender_timeout`"):

@@ -30,7 +30,7 @@ HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 
 INNER_HEADING_WEIGHT = 0.2
-"""The same for the innermost heading alone, which says most about the passage."""
+"""The same for the innermost heading below the title, which says most about the passage. The title counts once."""
 
 NAME_WEIGHT = 0.3
 """Bonus for a passage that defines all identifiers of the query."""
@@ -215,8 +215,8 @@ def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandid
     best = _collect_best_sections(candidates)
     for one in candidates:
         score = one.fused + HEADING_WEIGHT * query_terms.compute_coverage(query_terms.find_in_headings(one))
-        if one.path:
-            inner = query_terms.weights.keys() & _extract_heading_terms(one.path[-1])
+        if len(headings := analyzer.build_heading_path(one.title, one.path)) > 1:
+            inner = query_terms.weights.keys() & _extract_heading_terms(headings[-1])
             score += INNER_HEADING_WEIGHT * query_terms.compute_coverage(inner)
         score += NAME_WEIGHT * query_terms.compute_name_share(one)
         if one.document in best:

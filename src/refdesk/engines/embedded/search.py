@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isnan, log
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,13 @@ RERANKED = 20
 SHARED_MIN_SHARE = 0.7
 """Shared documents are only searched further if their best lexical score reaches this share of the tenant's own. For
 most questions about the tenant's documents they have no answer."""
+
+NEIGHBOUR_WEIGHT = 0.4
+"""Weight of the neighbouring chunks in the similarity of a chunk of continuous text.
+
+An abstract or a letter has no sections: each of its chunks is part of one thought. In a manual, the next chunk is
+often about another option, so only text directly below a document's title counts as continuous.
+"""
 
 Keys = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -159,6 +167,16 @@ class _Candidates:
         places = ranking.select_top(self.keys, fused, count)
         return self.take(places), fused[places]
 
+    def blend(self, shards: Sequence[_Shard], prepared: PreparedSearch, chunks: Mapping[int, _ChunkRow]) -> Scores:
+        """Return the similarities of the candidates, blended with those of their neighbours in continuous text."""
+        similarities = dict[int, float]()
+        for shard in shards:
+            own = [chunk for chunk in chunks.values() if chunk.key % shard.count == shard.number]
+            similarities |= shard.compute_neighbour_similarities(prepared, own)
+        neighbours = np.array([similarities.get(key, np.nan) for key in self.keys.tolist()])
+        blended = self.semantic + NEIGHBOUR_WEIGHT * (neighbours - self.semantic)
+        return np.where(np.isnan(blended), self.semantic, blended)
+
 
 @dataclass(frozen=True, slots=True)
 class _Shard:
@@ -246,6 +264,26 @@ class _Shard:
         for key, document, section, path, text, ordinal, anchors, page, *info in rows:
             yield _ChunkRow(key, document, section, path, text, ordinal, anchors, page, info)
 
+    def compute_neighbour_similarities(self, prepared: PreparedSearch, chunks: Sequence[_ChunkRow]) -> dict[int, float]:
+        """Return the mean cosine of the chunks before and after each chunk of continuous text."""
+        continuous = {(chunk.document // self.count, chunk.ordinal): chunk for chunk in chunks if chunk.is_continuous}
+        if prepared.vector is None or not continuous or not self.is_embedded_by(prepared):
+            return {}
+        places = {(document, ordinal + step) for document, ordinal in continuous for step in (-1, 1)}
+        rows = self.database.execute(
+            "SELECT document, ordinal, section, key FROM chunks "
+            f"WHERE (document, ordinal) IN (VALUES {', '.join(['(?, ?)'] * len(places))})",
+            [value for place in places for value in place],
+        ).fetchall()
+        cosines = self.store.vectors.compute_cosines(prepared.vector, np.array([row[-1] for row in rows], np.int64))
+        found: dict[int, list[float]] = {}
+        for (document, ordinal, section, _), cosine in zip(rows, cosines.tolist(), strict=True):
+            for step in (-1, 1):
+                chunk = continuous.get((document, ordinal + step))
+                if chunk is not None and chunk.section == section:
+                    found.setdefault(chunk.key, []).append(cosine)
+        return {key: fmean(values) for key, values in found.items()}
+
     def read_context(self, chunks: Sequence[_ChunkRow], count: int) -> Iterator[tuple[tuple[int, int], Passage]]:
         """Yield the chunks around some others, by document key and position."""
         places = {
@@ -280,6 +318,12 @@ class _ChunkRow(NamedTuple):
     page: int | None
     info: Sequence[Any]
     """Arguments of `build_document_info` for its document."""
+
+    @property
+    def is_continuous(self) -> bool:
+        """Whether it is directly below the document's title, in no section with a heading of its own."""
+        _, _, title, *_ = self.info
+        return len(analyzer.build_heading_path(title, orjson.loads(self.path))) <= 1
 
     def to_candidate(self, fused: float, similarity: float) -> ChunkCandidate:
         _, _, title, version, *_ = self.info
@@ -318,6 +362,8 @@ def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[H
     shards, found = _collect_candidates(shards, prepared)
     found, fused = found.select_best(prepared, max(RERANKED, 2 * search.limit))
     chunks = {chunk.key: chunk for shard in shards for chunk in shard.read_chunks(found.keys)}
+    blended = found.blend(shards, prepared, chunks)
+    fused = ranking.fuse(found.lexical, blended, weight=prepared.lexical_weight)
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].to_candidate(score, similarity) for key, score, similarity in scored if key in chunks]
     best = [(chunks[one.key], one) for one in ranking.rank(search.query, candidates, search.limit)]
