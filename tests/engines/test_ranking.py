@@ -112,6 +112,12 @@ def test_the_title_counts_once() -> None:
     assert rank_keys("recovery", titled, headed)[0] == 2
 
 
+def test_the_beginning_of_a_document_decides_between_equals() -> None:
+    later, first = candidate(1, 0.6, ordinal=9), candidate(2, 0.6, ordinal=1)
+    assert rank_keys("word", later, first)[0] == 2
+    assert rank_keys("word", later._replace(fused=0.7), first)[0] == 1
+
+
 def test_a_passage_with_the_identifier_as_a_term_defines_it() -> None:
     mention = candidate(1, 0.9, text="Set `wal_sender_timeout` on the primary.")
     for term in ("**`wal_sender_timeout` (`integer`)**", "`wal_sender_timeout`"):

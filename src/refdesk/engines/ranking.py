@@ -54,6 +54,10 @@ LINK_LIST_SHARE = 0.5
 MIN_LINKS = 4
 """A passage with fewer links isn't checked."""
 
+LEAD_WEIGHT, LEAD_CHUNKS = 0.05, 4
+"""Bonus for the first chunk of a document, and how many chunks have a part of it: a page begins with what it is about,
+which decides between passages that score alike."""
+
 SAME_DOCUMENT_FACTOR = 0.8
 """Factor for each further section of a document, relative to the previous one, so that results are diverse."""
 
@@ -221,6 +225,7 @@ def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandid
         score += NAME_WEIGHT * query_terms.compute_name_share(one)
         if one.document in best:
             score += SUPPORT_WEIGHT * _compute_support(one.section, best[one.document])
+        score += LEAD_WEIGHT * max(1 - (one.ordinal - 1) / LEAD_CHUNKS, 0.0)
         if _is_link_list(one.text):
             score -= LINK_LIST_PENALTY
         yield _Scored(one, score)
