@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -270,11 +270,7 @@ class _Shard:
         if prepared.vector is None or not continuous or not self.is_embedded_by(prepared):
             return {}
         places = {(document, ordinal + step) for document, ordinal in continuous for step in (-1, 1)}
-        rows = self.database.execute(
-            "SELECT document, ordinal, section, key FROM chunks "
-            f"WHERE (document, ordinal) IN (VALUES {', '.join(['(?, ?)'] * len(places))})",
-            [value for place in places for value in place],
-        ).fetchall()
+        rows = list(self._read_places("document, ordinal, section, key", places))
         cosines = self.store.vectors.compute_cosines(prepared.vector, np.array([row[-1] for row in rows], np.int64))
         found: dict[int, list[float]] = {}
         for (document, ordinal, section, _), cosine in zip(rows, cosines.tolist(), strict=True):
@@ -291,15 +287,22 @@ class _Shard:
             for chunk in chunks
             for ordinal in range(chunk.ordinal - count, chunk.ordinal + count + 1)
         }
-        rows = self.database.execute(
-            "SELECT document, ordinal, section, path, page, text FROM chunks "
-            f"WHERE (document, ordinal) IN (VALUES {', '.join(['(?, ?)'] * len(places))})",
-            [value for place in places for value in place],
-        )
+        rows = self._read_places("document, ordinal, section, path, page, text", places)
         for document, ordinal, section, path, page, text in rows:
             id = f"{places[document, ordinal]}#c{ordinal}"
             key = document * self.count + self.number, ordinal
             yield key, Passage(id, section, tuple(orjson.loads(path)), page, text)
+
+    def _read_places(self, columns: str, places: Collection[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
+        """Read the chunks at some positions in their documents.
+
+        A join that looks each of them up: for `(document, ordinal) IN (VALUES …)`, SQLite scans the whole table.
+        """
+        return self.database.execute(
+            f"WITH places (document, ordinal) AS (VALUES {', '.join(['(?, ?)'] * len(places))}) "
+            f"SELECT {columns} FROM places CROSS JOIN chunks USING (document, ordinal)",
+            [value for place in places for value in place],
+        )
 
 
 _EMPTY: tuple[Any, Any] = np.empty(0, np.int64), np.empty(0)
