@@ -199,7 +199,7 @@ class Gateway:
         """What `/ready` says of all servers; a desk is ready whatever those behind it do."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             answer = await self.http.get("/ready")
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.text
         checks: dict[str, Any] = answer.json()["checks"]["downstream"]
         return checks
 

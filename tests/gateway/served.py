@@ -82,9 +82,7 @@ async def serve_counting_desk(folder: Path, **servers: Settings) -> AsyncIterato
     settings = {"logging": {"level": "error"}, "embedding": {"source": "none"}, "mcpServers": servers}
     config.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "tests.gateway.counted", str(config), str(folder / "data")]
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
