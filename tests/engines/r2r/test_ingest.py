@@ -29,7 +29,8 @@ INGEST = "/v3/documents"
 async def ingest_document(engine: Engine, text: str = FOXES, **given: Any) -> str:
     await engine.create_collection(ACME, "animals")
     [status] = await engine.ingest(ACME, [NewDocument(TextSource("Foxes", text, "foxes"), "animals", **given)])
-    assert status.status in ("pending", "converting", "embedding")
+    # Not indexed yet; on a busy machine, a worker may have failed already when the status is read.
+    assert status.status in ("pending", "converting", "embedding", "failed")
     return status.id
 
 
