@@ -266,8 +266,10 @@ class _Shard:
 
     def compute_neighbour_similarities(self, prepared: PreparedSearch, chunks: Sequence[_ChunkRow]) -> dict[int, float]:
         """Return the mean cosine of the chunks before and after each chunk of continuous text."""
+        if prepared.vector is None or not self.is_embedded_by(prepared):
+            return {}
         continuous = {(chunk.document // self.count, chunk.ordinal): chunk for chunk in chunks if chunk.is_continuous}
-        if prepared.vector is None or not continuous or not self.is_embedded_by(prepared):
+        if not continuous:
             return {}
         places = {(document, ordinal + step) for document, ordinal in continuous for step in (-1, 1)}
         rows = list(self._read_places("document, ordinal, section, key", places))
