@@ -104,7 +104,7 @@ class ServerProcess:
                 ) from error
             ours.pop_all()
         self.pipes = our_stdin, our_stdout, our_stderr
-        """Our ends of its stdin, stdout and stderr. Closed by whoever takes them."""
+        """Our ends of its stdin, stdout and stderr. The caller that takes them closes them."""
         self._on_exit = on_exit
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
