@@ -1,13 +1,18 @@
-"""The manual's index: shared by data folders, apart by embedding model."""
+"""The manual's index: shared by data folders and processes, apart by embedding model."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from refdesk.config import EmbeddingConfig
+from refdesk.engines.base import SHARED
+from refdesk.engines.storage.databases import DATABASE
 from refdesk.manual import find_manual_index_folder
+from tests.tools.knowing import open_indexed_desk
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +39,15 @@ def test_models_have_an_index_each(other: EmbeddingConfig, tmp_path: Path) -> No
 def test_without_a_cache_folder_the_index_is_beside_the_data(cache_folder: Path, tmp_path: Path) -> None:
     cache_folder.write_text("a file in its place")
     assert find_manual_index_folder(tmp_path / "data", EmbeddingConfig()) == tmp_path / "data" / "manual"
+
+
+@pytest.mark.anyio
+async def test_a_desk_opens_while_another_process_writes_the_index(tmp_path: Path) -> None:
+    async with open_indexed_desk(tmp_path / "a") as desk:
+        revision = desk.engine.revision(SHARED)
+    index = find_manual_index_folder(tmp_path / "a", EmbeddingConfig(source="none"))
+    with closing(sqlite3.connect(index / DATABASE, isolation_level=None)) as other_process:
+        other_process.execute("BEGIN IMMEDIATE")
+        async with open_indexed_desk(tmp_path / "b") as desk:
+            assert (await desk.readiness())[0]
+            assert desk.engine.revision(SHARED) == revision

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,16 @@ def list_collections(database: Database, *, shared: bool) -> list[CollectionInfo
 
 
 def create_collection(database: Database, name: str, description: str, version: str, taken: Iterable[str] = ()) -> str:
-    """Return the id of the collection with this name, creating or updating it."""
+    """Return the id of the collection with this name, creating or updating it.
+
+    The write lock is only taken if something changes: every start of a server asks for the collection of the manual.
+    """
+    find = "SELECT id, description, version FROM collections WHERE name = ? OR id = ?"
+    found = database.execute(find, (name, name)).fetchone()
+    if found and description in ("", found[1]) and version in ("", found[2]):
+        return str(found[0])
     with transaction(database):
-        found = database.execute("SELECT id FROM collections WHERE name = ? OR id = ?", (name, name)).fetchone()
+        found = database.execute(find, (name, name)).fetchone()
         if found:
             database.execute(
                 "UPDATE collections SET description = coalesce(nullif(?, ''), description), "
@@ -198,40 +206,70 @@ def _pick_text_id(database: Database, id: str, source_row: SourceRow) -> str:
         free = f"{id}-{number}"
 
 
+@dataclass(frozen=True)
+class _FolderChanges:
+    """Differences between a folder and the documents of its collection."""
+
+    collection: int
+    new: Mapping[str, NewDocument]
+    changed: Mapping[str, NewDocument]
+    moved: Mapping[str, SourceRow]
+    """Unchanged files of a folder that was moved or renamed."""
+    removed: Sequence[str]
+    unchanged: int
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.moved or self.removed)
+
+
 def sync_folder(
     database: Database, collection: str, folder: Path, documents: Sequence[NewDocument], unseen: Sequence[str]
 ) -> FolderSync:
-    """Queue new and changed files of a folder and delete missing ones, in one transaction."""
-    with transaction(database):
-        row = database.execute("SELECT key FROM collections WHERE id = ?", (collection,)).fetchone()
-        if row is None:
-            raise DocumentNotFound(f"There is no collection {collection!r}; create it first.")
-        rows = database.execute(
-            "SELECT id, stamp, stage, version, metadata, folder, source FROM documents WHERE collection = ?", row
-        )
-        known = {found["id"]: found for found in fetch_dicts(rows)}
-        _require_capacity(database, len(documents) - len(known))
-        new, changed, seen = list[str](), list[str](), set[str]()
-        unchanged = 0
-        for document in documents:
-            source_row = SourceRow.from_source(document.source)
-            id = make_document_id(collection, source_row.name)
-            seen.add(id)
-            if id not in known or not _is_unchanged(known[id], document):
-                (changed if id in known else new).append(id)
-                _queue_document(database, row[0], document, str(folder))
-                continue
-            unchanged += 1
-            if (known[id]["folder"], known[id]["source"]) != (str(folder), source_row.source):
-                # The folder was moved or renamed.
-                database.execute(
-                    "UPDATE documents SET folder = ?, source = ?, root = ? WHERE id = ?",
-                    (str(folder), source_row.source, source_row.root, id),
-                )
-        gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
-        removed = [id for id in gone if not is_below(id, collection, unseen)]
-        remove(database, removed)
-    return FolderSync(new, changed, unchanged, removed)
+    """Queue new and changed files of a folder and delete missing ones, in one transaction.
+
+    The write lock is only taken if there are any: every start of a server syncs the manual.
+    """
+    changes = _compare_folder(database, collection, folder, documents, unseen)
+    if changes:
+        with transaction(database):
+            # Another process may have synced the folder meanwhile.
+            changes = _compare_folder(database, collection, folder, documents, unseen)
+            _require_capacity(database, len(changes.new))
+            for document in (*changes.new.values(), *changes.changed.values()):
+                _queue_document(database, changes.collection, document, str(folder))
+            database.executemany(
+                "UPDATE documents SET folder = ?, source = ?, root = ? WHERE id = ?",
+                [(str(folder), source_row.source, source_row.root, id) for id, source_row in changes.moved.items()],
+            )
+            remove(database, changes.removed)
+    return FolderSync(list(changes.new), list(changes.changed), changes.unchanged, changes.removed)
+
+
+def _compare_folder(
+    database: Database, collection: str, folder: Path, documents: Sequence[NewDocument], unseen: Sequence[str]
+) -> _FolderChanges:
+    row = database.execute("SELECT key FROM collections WHERE id = ?", (collection,)).fetchone()
+    if row is None:
+        raise DocumentNotFound(f"There is no collection {collection!r}; create it first.")
+    rows = database.execute(
+        "SELECT id, stamp, stage, version, metadata, folder, source FROM documents WHERE collection = ?", row
+    )
+    known = {found["id"]: found for found in fetch_dicts(rows)}
+    new, changed, moved = dict[str, NewDocument](), dict[str, NewDocument](), dict[str, SourceRow]()
+    seen = set[str]()
+    for document in documents:
+        source_row = SourceRow.from_source(document.source)
+        id = make_document_id(collection, source_row.name)
+        seen.add(id)
+        if id not in known:
+            new[id] = document
+        elif not _is_unchanged(known[id], document):
+            changed[id] = document
+        elif (known[id]["folder"], known[id]["source"]) != (str(folder), source_row.source):
+            moved[id] = source_row
+    gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
+    removed = [id for id in gone if not is_below(id, collection, unseen)]
+    return _FolderChanges(row[0], new, changed, moved, removed, len(documents) - len(new) - len(changed))
 
 
 def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
