@@ -165,7 +165,7 @@ def test_a_name_that_is_taken_is_asked_about(documents: Page, desk: DeskProcess)
     documents.get_by_role("button", name="Clear finished").click()
     drop(documents, ("rules.md", "# Rules\n\nThe third."))
     upload(documents, "already in this collection").get_by_role("button", name="Replace rules.md").click()
-    expect(upload(documents, "rules.md").filter(has_text="Ready")).to_be_visible()
+    expect(upload(documents, "rules.md").get_by_text("Ready", exact=True)).to_be_visible()
     found = desk.post("/api/console/documents", {"collection": "clashes"})
     assert sorted(document["id"] for document in found["documents"]) == ["clashes/rules-2.md", "clashes/rules.md"]
     assert "The third." in str(desk.post("/api/console/read", {"id": "clashes/rules.md"}))
