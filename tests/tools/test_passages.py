@@ -112,6 +112,14 @@ def test_another_form_of_the_same_page_is_dropped() -> None:
     assert [one.document.id for one in drop_twins(hits)] == ["git/stash.html", "git/other.txt"]
 
 
+def test_the_best_form_of_a_page_is_kept_where_its_page_has_better_hits() -> None:
+    html, text = page("a", "b", document="git/stash.html"), page("b", document="git/stash.txt", text=f"`{WORDS}`")
+    hits = [hit(html, 1, 0.9), replace(hit(text, 1, 0.5), base_score=0.5), replace(hit(html, 2, 0.4), base_score=0.7)]
+    unrelated = replace(hits[0], text="About something else", context=())
+    kept = drop_twins([unrelated, *hits[1:]])
+    assert [(one.document.id, one.score) for one in kept] == [("git/stash.html", 0.9), ("git/stash.html", 0.5)]
+
+
 def test_documents_that_are_still_being_indexed_are_told_of_the_sets_searched() -> None:
     sets = [CollectionInfo(name, name, "", 196, AT, AT, pending=count) for name, count in (("pg", 115), ("git", 0))]
     assert format_pending(sets, ()) == "115 of 196 documents of pg are still being indexed"

@@ -135,7 +135,10 @@ def format_pending(collections: Sequence[CollectionInfo], searched: Sequence[str
 
 
 def drop_twins(hits: Sequence[Hit]) -> list[Hit]:
-    """Drop hits whose text a better hit has from another form of the same page (`git-stash.txt`, `git-stash.html`)."""
+    """Drop hits whose text a better hit has from another form of the same page (`git-stash.txt`, `git-stash.html`).
+
+    The form with the higher score takes the place of the better hit if it's only behind because its page has others.
+    """
     kept: list[Hit] = []
     shingles: dict[int, set[tuple[str, ...]]] = {}
     for hit in hits:
@@ -147,6 +150,9 @@ def drop_twins(hits: Sequence[Hit]) -> list[Hit]:
                 shingles[index] = _build_shingles(" ".join(chunk.text for chunk in better.context) or better.text)
             own = own or _build_shingles(hit.text)
             if len(own & shingles[index]) > TWIN_SHARE * len(own):
+                if hit.base_score > better.base_score:
+                    kept[index] = replace(hit, score=better.score)
+                    shingles.pop(index)
                 break
         else:
             kept.append(hit)
