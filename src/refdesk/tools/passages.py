@@ -37,7 +37,7 @@ MIN_HITS = 15
 MIN_VALUE = 0.33
 """Value, relative to the best hit, below which a chunk isn't shown unless a caller asks for a larger budget."""
 
-NEXT_SAME, NEXT_CHILD, NEXT_OTHER = 0.9, 0.7, 0.45
+NEXT_SAME, NEXT_CHILD, NEXT_OTHER = 0.75, 0.7, 0.45
 """Value of the following chunk relative to the one before it: in the same section, in a subsection, in another."""
 
 PREVIOUS_SAME = 0.75
