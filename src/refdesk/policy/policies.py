@@ -27,7 +27,7 @@ from refdesk.documents.tokens import estimate_tokens
 from refdesk.errors import DeadlineExceeded, MethodNotFound, RefdeskError, Unauthenticated
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 from refdesk.policy.permissions import CONSOLE_RULES
-from refdesk.resilience.deadlines import Deadlines, Overdue
+from refdesk.resilience.concurrency import Deadlines, Overdue
 from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
 
 if TYPE_CHECKING:
