@@ -20,11 +20,10 @@ from refdesk.cache.memory import (
     compile_pattern,
 )
 from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Lookup, LookupResult, RedisCache, is_answer
-from refdesk.calls import InputRequired, TenantId
+from refdesk.calls import InputRequired, TenantId, track_shortfalls
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
 from refdesk.resilience.concurrency import SingleFlight
-from refdesk.resilience.partial_results import track_shortfalls
 from refdesk.resilience.redis_connection import RedisAway, RedisLink
 from refdesk.support.tasks import cancel_all
 from refdesk.version import __version__
