@@ -28,11 +28,11 @@ UPLOAD_METHOD = "internal/uploads"
 """Method that authorizes an upload. Not part of MCP."""
 
 CONSOLE = "console/"
-"""Prefix of the web console's methods. `policy.permissions` defines who may call which."""
+"""Prefix of the web console's methods. `policy.policies` defines who may call which."""
 
 READER, WRITER, SERVICE, ADMIN = "reader", "writer", "service", "admin"
 ROLES = (READER, WRITER, SERVICE, ADMIN)
-"""Known roles. `policy.permissions` defines them."""
+"""Known roles. `policy.policies` defines them."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)

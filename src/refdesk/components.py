@@ -39,8 +39,7 @@ from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, o
 from refdesk.manual import index_manual
 from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
-from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
-from refdesk.policy.policies import Authenticate, ResolveNames
+from refdesk.policy.policies import Authenticate, Permissions, ResolveNames, can_reach, can_reach_any
 from refdesk.resilience.dependency import BreakerLog, Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
