@@ -31,14 +31,15 @@ from refdesk.calls import (
 )
 from refdesk.config import AuthConfig
 from refdesk.documents.tokens import estimate_tokens
-from refdesk.errors import DeadlineExceeded, Forbidden, MethodNotFound, RefdeskError, Unauthenticated, UnknownResource
+from refdesk.errors import DeadlineExceeded, Forbidden, RefdeskError, Unauthenticated, UnknownResource
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 from refdesk.resilience.concurrency import Deadlines, Overdue
-from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
+from refdesk.telemetry import Log, Metrics, enter_trace, leave_trace
 from refdesk.validation import shorten
 
 if TYPE_CHECKING:
     from refdesk.policy.jwt import TokenVerifier
+    from refdesk.telemetry.otlp import OtlpSpans
 
 _KNOWN_ROLES = frozenset(ROLES)
 _WRITE_ROLES = frozenset({WRITER, SERVICE, ADMIN})
@@ -114,25 +115,12 @@ class ResolveNames:
 class RecordSpan:
     """Records a span for each call. A separate policy, so that it costs nothing if tracing is off."""
 
-    def __init__(self, spans: Spans) -> None:
+    def __init__(self, spans: OtlpSpans) -> None:
         self._spans = spans
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         with self._spans.call(call) as span:
-            try:
-                answer = await proceed(call)
-            except MethodNotFound as error:
-                span.clear_name()
-                span.mark_failed(type(error).__name__, error.code)
-                raise
-            except RefdeskError as error:
-                span.mark_failed(type(error).__name__, error.code)
-                raise
-            except InputRequired:
-                raise
-            except BaseException as error:
-                span.mark_failed(type(error).__name__)
-                raise
+            answer = await proceed(call)
             if answer.is_error:
                 span.mark_failed("tool_error")
             return answer

@@ -7,7 +7,6 @@ from refdesk.telemetry.extras import open_reports, open_spans
 from refdesk.telemetry.log import LEVELS, Lines, Log, iter_secrets
 from refdesk.telemetry.metrics import Metrics
 from refdesk.telemetry.traces import (
-    Spans,
     Trace,
     child_span,
     current_trace_id,
@@ -23,7 +22,6 @@ __all__ = [
     "Lines",
     "Log",
     "Metrics",
-    "Spans",
     "Trace",
     "child_span",
     "current_trace_id",
