@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from refdesk.cache import Cache, Key
+from refdesk.cache.cache import Cache, Key
 from refdesk.calls import ANONYMOUS, Answer, Call, text_content, tool_answer
 from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, RedisConfig
 from refdesk.config.types import Url

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.answers import open_answers
-from refdesk.cache import Cache, load_cache_secret
+from refdesk.cache.cache import Cache
+from refdesk.cache.redis import load_cache_secret
 from refdesk.calls import CONSOLE, LOCAL, Answer, Call, Caller, Handler, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig

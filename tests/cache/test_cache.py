@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cache import Cache, CacheResult, WireAnswer, add_cache_flags, build_pattern
-from refdesk.cache.cache import MAX_REFRESHES
+from refdesk.cache.cache import MAX_REFRESHES, Cache, CacheResult, WireAnswer, add_cache_flags, build_pattern
 from refdesk.calls import InputRequired, TenantId, mark_partial_result
 from refdesk.config import CacheConfig
 from refdesk.errors import (

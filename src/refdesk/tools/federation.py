@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import orjson
 
-from refdesk.cache import Cache, Key
+from refdesk.cache.cache import Cache, Key
 from refdesk.calls import Call, Caller, UserId, mark_partial_result
 from refdesk.config.server_model import DocsSource
 from refdesk.downstream.connection.connection import Connection
