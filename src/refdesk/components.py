@@ -35,7 +35,7 @@ from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
 from refdesk.errors import DependencyError
-from refdesk.inbound.access import LOOPBACK_NAMES
+from refdesk.inbound.requests import LOOPBACK_NAMES
 from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
 from refdesk.manual import index_manual
 from refdesk.policy.key_admin import KeyRing

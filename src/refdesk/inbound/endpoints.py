@@ -25,7 +25,10 @@ from refdesk.errors import (
     StorageError,
     ToolFailure,
 )
-from refdesk.inbound.asgi import (
+from refdesk.inbound.desk_interface import Services
+from refdesk.inbound.envelope import encode, http_status, log_unexpected, parse, to_rpc_error
+from refdesk.inbound.mcp.revisions import MODERN_REVISION
+from refdesk.inbound.requests import (
     CLOSE,
     JSON,
     ClientGone,
@@ -40,9 +43,6 @@ from refdesk.inbound.asgi import (
     respond,
     respond_json,
 )
-from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import encode, http_status, log_unexpected, parse, to_rpc_error
-from refdesk.inbound.mcp.revisions import MODERN_REVISION
 from refdesk.validation import invalid_arguments
 from refdesk.version import __version__
 

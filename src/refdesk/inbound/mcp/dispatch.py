@@ -22,7 +22,6 @@ from refdesk.errors import (
     Problem,
     RefdeskError,
 )
-from refdesk.inbound.asgi import Headers, RequestContext, enter_caller_trace
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.envelope import (
     RpcNotification,
@@ -55,6 +54,7 @@ from refdesk.inbound.mcp.revisions import (
 )
 from refdesk.inbound.mcp.sessions import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub, Session
 from refdesk.inbound.mcp.streams import Channel
+from refdesk.inbound.requests import Headers, RequestContext, enter_caller_trace
 
 if TYPE_CHECKING:
     from refdesk.inbound.mcp.sdk_rules import SdkRules

@@ -21,8 +21,8 @@ from refdesk.errors import (
     InvalidArguments,
     Problem,
 )
-from refdesk.inbound.asgi import Headers
 from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.requests import Headers
 from refdesk.validation import invalid_arguments
 from refdesk.version import __version__
 
