@@ -13,9 +13,8 @@ from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, R
 from refdesk.config.types import Url
 from refdesk.policy.rate_limit import RateLimit
 from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
+from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import open_redis
-from refdesk.resilience.redis_limits import RedisRateLimiter
 
 PASSES = 2_000
 ROUNDS = 7

@@ -38,13 +38,11 @@ from refdesk.errors import DependencyError
 from refdesk.inbound.requests import LOOPBACK_NAMES
 from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
 from refdesk.manual import index_manual
-from refdesk.policy.key_admin import KeyRing
-from refdesk.policy.keys import FILE_NAME, KeyFile
+from refdesk.policy.keys import FILE_NAME, KeyFile, KeyRing
 from refdesk.policy.policies import Authenticate, Permissions, ResolveNames, can_reach, can_reach_any
 from refdesk.resilience.dependency import BreakerLog, Dependency
-from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
+from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
-from refdesk.resilience.redis_limits import RedisRateLimiter
 from refdesk.support.tasks import cancel_all, in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
