@@ -137,8 +137,7 @@ class Desk:
     def monitor_dependencies(self, *dependencies: Dependency | None) -> None:
         """Monitor the external dependencies of components. None is the dependency of a component without one."""
         for dependency in filter(None, dependencies):
-            dependency.watch(self.metrics)
-            dependency.watch(BreakerLog(self.log))
+            dependency.watch(self.metrics, BreakerLog(self.log))
             self.dependencies.append(dependency)
 
 
@@ -188,8 +187,7 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
         return Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)
 
     def watch_connection(connection: Connection) -> None:
-        connection.dependency.watch(metrics)
-        connection.dependency.watch(breaker_log)
+        connection.dependency.watch(metrics, breaker_log)
 
     return open_fleet(
         config.downstream, folder, reserved=registry.is_own, counts=metrics, started=watch_connection, connect=connect

@@ -88,11 +88,6 @@ class _Flight(Generic[T]):
     task: asyncio.Task[T]
     waiters: int = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether callers can join: the task has neither ended nor been cancelled."""
-        return not self.task.done() and not self.task.cancelling()
-
 
 class SingleFlight(Generic[K, T]):
     """Tasks in progress by key.
@@ -111,7 +106,7 @@ class SingleFlight(Generic[K, T]):
     async def run(self, key: K, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of the work, joining the task in progress for this key if there is one."""
         flight = self._flights.get(key)
-        if flight is None or not flight.is_open:
+        if flight is None or flight.task.done() or flight.task.cancelling():
             flight = self._start(key, work)
         flight.waiters += 1
         try:

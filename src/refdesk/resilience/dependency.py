@@ -328,10 +328,11 @@ class Dependency:
         self._listeners: list[DependencyListener] = []
         self._reported_state: State = "closed"
 
-    def watch(self, listener: DependencyListener) -> None:
-        """Add a listener, which gets the current state at once."""
-        self._listeners.append(listener)
-        listener.on_breaker_change(self.name, self.state)
+    def watch(self, *listeners: DependencyListener) -> None:
+        """Add listeners, which get the current state at once."""
+        for listener in listeners:
+            self._listeners.append(listener)
+            listener.on_breaker_change(self.name, self.state)
 
     @property
     def state(self) -> State:
