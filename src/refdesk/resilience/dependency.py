@@ -6,11 +6,12 @@ import asyncio
 import random
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from anyio import Semaphore, WouldBlock
 
 from refdesk.config import CircuitBreakerConfig
 from refdesk.errors import (
@@ -89,52 +90,6 @@ def parse_retry_after(header: str | None, max_seconds: float = LONGEST_RETRY_AFT
 
 FULL_RETRY_AFTER_SECONDS = 1.0
 """`retry_after` when the queue is full. Part of it is done by then."""
-
-
-class Bulkhead:
-    """Concurrency slots with a bounded FIFO queue. A cancelled waiter leaves the queue."""
-
-    def __init__(self, name: str, slots: int, queue: int) -> None:
-        self._name = name
-        self._free = slots
-        self._max_waiting = queue
-        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
-
-    @property
-    def waiting(self) -> int:
-        """Number of queued callers."""
-        return len(self._waiting)
-
-    def enter(self) -> bool:
-        """Take a free slot. Return False if there is none, in which case the caller can `wait`."""
-        if self._free <= 0:
-            return False
-        self._free -= 1
-        return True
-
-    async def wait(self) -> None:
-        """Wait for the next free slot. Raises Overloaded if the queue is full."""
-        if len(self._waiting) >= self._max_waiting:
-            detail = f"Too many calls wait for {self._name}; try again in a moment"
-            raise Overloaded(detail, retry_after=FULL_RETRY_AFTER_SECONDS)
-        grant: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[grant] = None
-        try:
-            await grant
-        except BaseException:
-            self._waiting.pop(grant, None)
-            if grant.done() and not grant.cancelled():
-                self.leave()  # cancelled after it was granted the slot
-            raise
-
-    def leave(self) -> None:
-        """Release a slot to the longest waiting caller."""
-        while self._waiting:
-            grant, _ = self._waiting.popitem(last=False)
-            if not grant.done():
-                grant.set_result(None)
-                return
-        self._free += 1
 
 
 State = Literal["closed", "open", "half_open"]
@@ -320,7 +275,9 @@ class Dependency:
     ) -> None:
         self.name = name
         self._breaker = Breaker(settings, trials=trials)
-        self._bulkhead = Bulkhead(name, concurrency, concurrency)
+        # The bulkhead: as many calls may run, and as many more wait for one of these slots in order.
+        self._slots = Semaphore(concurrency)
+        self._max_waiting = concurrency
         self._budget = RetryBudget()
         self._now = now
         self._pause = pause
@@ -378,7 +335,9 @@ class Dependency:
         """
         retry = 0
         while True:
-            if not self._bulkhead.enter():
+            try:
+                self._slots.acquire_nowait()
+            except WouldBlock:
                 await self._queue(queue_seconds)
             permit = self._admit()
             if not retry:
@@ -399,12 +358,15 @@ class Dependency:
             await self._pause(pause)
 
     async def _queue(self, seconds: float | None) -> None:
-        """Wait for a slot in the bulkhead, unless the breaker would reject the call anyway."""
+        """Wait for a slot, unless the breaker would reject the call anyway, or too many wait already."""
         if wait := self._breaker.retry_after(self._now()):
-            raise self._build_rejection(wait)
+            raise self._build_rejection(wait) from None
+        if self._slots.statistics().tasks_waiting >= self._max_waiting:
+            detail = f"Too many calls wait for {self.name}; try again in a moment"
+            raise Overloaded(detail, retry_after=FULL_RETRY_AFTER_SECONDS) from None
         try:
             async with asyncio.timeout(seconds):
-                await self._bulkhead.wait()
+                await self._slots.acquire()
         except TimeoutError:
             raise Overloaded(f"No free slot for a call to {self.name} within {seconds:g} s. Try again later.") from None
 
@@ -413,14 +375,14 @@ class Dependency:
         now = self._now()
         permit = self._breaker.admit(now)
         if permit is None:
-            self._bulkhead.leave()
+            self._slots.release()
             raise self._build_rejection(self._breaker.retry_after(now))
         if self._breaker.state != self._reported_state:
             self._notify_listeners()
         return permit
 
     def _settle(self, permit: Permit, outcome: Outcome) -> None:
-        self._bulkhead.leave()
+        self._slots.release()
         self._breaker.settle(permit, outcome, self._now())
         if self._breaker.state != self._reported_state:
             self._notify_listeners()
