@@ -90,16 +90,12 @@ def outgoing_headers() -> dict[str, str]:
         trace_id = _trace_id.get()
         if not is_trace_id(trace_id):
             return {}
-        span = Trace(trace_id, new_span_id())
+        # An id of zeros would be invalid.
+        span = Trace(trace_id, f"{getrandbits(64) or 1:016x}")
     headers = {"traceparent": span.traceparent}
     if span.state:
         headers["tracestate"] = span.state
     return headers
-
-
-def new_span_id() -> str:
-    """Return 16 random hexadecimal digits, not all zero."""
-    return f"{getrandbits(64) or 1:016x}"
 
 
 enter_trace = _trace_id.set
