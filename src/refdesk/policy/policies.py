@@ -218,11 +218,9 @@ class Authenticate:
             return caller or self._accept_unknown()
         if (caller := self._tokens.find_cached(fingerprint)) is not None:
             return caller
-        return (
-            self._tokens.verify(credential, fingerprint)
-            if self._tokens.has_token_form(credential)
-            else self._accept_unknown()
-        )
+        if not self._tokens.has_token_form(credential):
+            return self._accept_unknown()
+        return self._tokens.verify(credential, fingerprint)
 
     def _accept_unknown(self) -> Caller:
         # If keys are optional, a wrong one is still rejected: its owner expects to be authenticated.

@@ -31,7 +31,7 @@ _request_numbers = count(1)
 """Numbers of requests to clients, unique across sessions: an id of another session's request matches nothing."""
 
 
-RequestWork = DisconnectWatcher | asyncio.Task[None]
+RequestWork = DisconnectWatcher | asyncio.Future[None]
 """The work of a request in progress, over HTTP or on standard input and output."""
 
 
