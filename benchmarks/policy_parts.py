@@ -7,15 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from refdesk.cache import Cache, Key
+from refdesk.cache.cache import Cache, Key
 from refdesk.calls import ANONYMOUS, Answer, Call, text_content, tool_answer
 from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, RedisConfig
 from refdesk.config.types import Url
 from refdesk.policy.rate_limit import RateLimit
 from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter
+from refdesk.resilience.limits import MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import open_redis
-from refdesk.resilience.redis_limits import RedisRateLimiter
 
 PASSES = 2_000
 ROUNDS = 7

@@ -6,7 +6,9 @@ resource, a prompt) is a `Call`, so the same policies apply to all of it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from random import getrandbits
@@ -26,11 +28,11 @@ UPLOAD_METHOD = "internal/uploads"
 """Method that authorizes an upload. Not part of MCP."""
 
 CONSOLE = "console/"
-"""Prefix of the web console's methods. `policy.permissions` defines who may call which."""
+"""Prefix of the web console's methods. `policy.policies` defines who may call which."""
 
 READER, WRITER, SERVICE, ADMIN = "reader", "writer", "service", "admin"
 ROLES = (READER, WRITER, SERVICE, ADMIN)
-"""Known roles. `policy.permissions` defines them."""
+"""Known roles. `policy.policies` defines them."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
@@ -234,6 +236,40 @@ class Answer:
         """The text of a tool's answer, its items separated by blank lines."""
         items = self.result.get("content", ())
         return "\n\n".join(item["text"] for item in items if item.get("type") == "text")
+
+
+class Shortfalls:
+    """Number of parts of a result that were skipped so far, because their work failed.
+
+    An incomplete result is returned, but not cached. The code that skips a part marks it, and the cache asks. Code in
+    between isn't involved.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+_shortfalls: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", default=None)
+
+
+@contextmanager
+def track_shortfalls() -> Iterator[Shortfalls]:
+    """Track the shortfalls in the block, and in the tasks started in it."""
+    shortfalls = Shortfalls()
+    token = _shortfalls.set(shortfalls)
+    try:
+        yield shortfalls
+    finally:
+        _shortfalls.reset(token)
+
+
+def mark_partial_result() -> None:
+    """Mark the current result as incomplete."""
+    shortfalls = _shortfalls.get()
+    if shortfalls is not None:
+        shortfalls.count += 1
 
 
 Handler = Callable[[Call], Awaitable[Answer]]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.answers import open_answers
-from refdesk.cache import Cache, load_cache_secret
+from refdesk.cache.cache import Cache
+from refdesk.cache.redis import load_cache_secret
 from refdesk.calls import CONSOLE, LOCAL, Answer, Call, Caller, Handler, chain
 from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
@@ -34,17 +35,14 @@ from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
 from refdesk.errors import DependencyError
-from refdesk.inbound.access import LOOPBACK_NAMES
+from refdesk.inbound.requests import LOOPBACK_NAMES
 from refdesk.ingest.ingest_pipeline import find_engine_folder, list_own_files, open_pipeline
 from refdesk.manual import index_manual
-from refdesk.policy.key_admin import KeyRing
-from refdesk.policy.keys import FILE_NAME, KeyFile
-from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
-from refdesk.policy.policies import Authenticate, ResolveNames
+from refdesk.policy.keys import FILE_NAME, KeyFile, KeyRing
+from refdesk.policy.policies import Authenticate, Permissions, ResolveNames, can_reach, can_reach_any
 from refdesk.resilience.dependency import BreakerLog, Dependency
-from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter
+from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
-from refdesk.resilience.redis_limits import RedisRateLimiter
 from refdesk.support.tasks import cancel_all, in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
@@ -139,8 +137,7 @@ class Desk:
     def monitor_dependencies(self, *dependencies: Dependency | None) -> None:
         """Monitor the external dependencies of components. None is the dependency of a component without one."""
         for dependency in filter(None, dependencies):
-            dependency.watch(self.metrics)
-            dependency.watch(BreakerLog(self.log))
+            dependency.watch(self.metrics, BreakerLog(self.log))
             self.dependencies.append(dependency)
 
 
@@ -190,8 +187,7 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
         return Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)
 
     def watch_connection(connection: Connection) -> None:
-        connection.dependency.watch(metrics)
-        connection.dependency.watch(breaker_log)
+        connection.dependency.watch(metrics, breaker_log)
 
     return open_fleet(
         config.downstream, folder, reserved=registry.is_own, counts=metrics, started=watch_connection, connect=connect

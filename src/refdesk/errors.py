@@ -41,19 +41,20 @@ class RefdeskError(Exception):
     code: int = INTERNAL_ERROR
     retryable: bool = False
 
-    def __init__(self, detail: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, detail: str, *, retry_after: float | None = None, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
         self.detail = detail
         self.retry_after = retry_after
+        self._more_data = data or {}
 
     @property
     def data(self) -> dict[str, Any]:
-        """The content of `error.data`. Every error has the same four keys."""
+        """The content of `error.data`. Every error has the same four keys, and some have more."""
         data: dict[str, Any] = {"type": type(self).__name__, "detail": self.detail, "retryable": self.retryable}
         if self.retry_after is not None:
             # Rounded up to milliseconds, so that it's never too early.
             data["retry_after"] = ceil(self.retry_after * 1000) / 1000
-        return data
+        return {**data, **self._more_data}
 
 
 class ProtocolError(RefdeskError):
@@ -86,13 +87,8 @@ class TransportError(ProtocolError):
     """Unknown session, or headers that contradict the body."""
 
     def __init__(self, detail: str, *, code: int = INVALID_REQUEST, data: Mapping[str, Any] | None = None) -> None:
-        super().__init__(detail)
+        super().__init__(detail, data=data)
         self.code = code
-        self._data = data or {}
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return {**super().data, **self._data}
 
 
 class InternalError(RefdeskError):
@@ -113,12 +109,7 @@ class UnknownResource(InvalidCall):
     """The resource does not exist, or the caller may not read it."""
 
     def __init__(self, detail: str, uri: str) -> None:
-        super().__init__(detail)
-        self.uri = uri
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return {**super().data, "uri": self.uri}
+        super().__init__(detail, data={"uri": uri})
 
 
 class UnknownPrompt(InvalidCall):
@@ -137,13 +128,10 @@ class InvalidArguments(InvalidCall):
     """Invalid arguments, all of them listed."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(f"{problem.argument}: {problem.rule}" for problem in problems))
+        detail = "; ".join(f"{problem.argument}: {problem.rule}" for problem in problems)
+        errors = [{"argument": problem.argument, "rule": problem.rule} for problem in problems]
+        super().__init__(detail, data={"errors": errors})
         self.problems = tuple(problems)
-
-    @property
-    def data(self) -> dict[str, Any]:
-        errors = [{"argument": problem.argument, "rule": problem.rule} for problem in self.problems]
-        return {**super().data, "errors": errors}
 
 
 class MissingCapability(InvalidCall):
@@ -152,12 +140,8 @@ class MissingCapability(InvalidCall):
     code = MISSING_CAPABILITY
 
     def __init__(self, capability: str) -> None:
-        super().__init__(f"This needs a client with the capability {capability!r}, which the request does not declare")
-        self.capability = capability
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return {**super().data, "requiredCapabilities": {self.capability: {}}}
+        detail = f"This needs a client with the capability {capability!r}, which the request does not declare"
+        super().__init__(detail, data={"requiredCapabilities": {capability: {}}})
 
 
 class ToolFailure(RefdeskError):
@@ -327,21 +311,16 @@ class ServerLacks(DependencyError):
 
 
 class ServerRefused(RefdeskError):
-    """Error of a downstream server, forwarded with its own code, message and data."""
+    """Error of a downstream server, forwarded with its own code, message and data.
+
+    Its data is merged with the common keys. A value that isn't an object is under `data`.
+    """
 
     def __init__(self, server: str, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.server = server
+        fields = data if isinstance(data, dict) else {} if data is None else {"data": data}
+        super().__init__(message, data={"server": server, **fields})
         self.code = code
         self.given = data
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The server's data merged with the common keys. A value that isn't an object is under `data`."""
-        ours = {**super().data, "server": self.server}
-        if isinstance(self.given, dict):
-            return {**ours, **self.given}
-        return ours if self.given is None else {**ours, "data": self.given}
 
 
 class ConfigError(RefdeskError):

@@ -1,21 +1,32 @@
-"""Converts pydantic's validation errors to InvalidArguments."""
+"""Validation with pydantic, whose errors become InvalidArguments."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 from itertools import islice
+from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from refdesk.errors import InvalidArguments, Problem
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_PROBLEMS = 20
 """Maximum number of invalid arguments to list in one error."""
 
 LONGEST_NAME = 100
 """Maximum number of characters of a name in an error. No valid name is longer."""
+
+
+def validate(model: type[ModelT], data: object) -> ModelT:
+    """Validate data of a client. Raises InvalidArguments."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise invalid_arguments(error, list(model.model_fields)) from None
 
 
 def invalid_arguments(error: ValidationError, known: Sequence[str] = ()) -> InvalidArguments:

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from refdesk.cache import Cache, Key, WireAnswer
+from refdesk.cache.cache import Cache, Key, WireAnswer
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CacheConfig
 from refdesk.resilience.redis_connection import RedisLink

@@ -14,7 +14,7 @@ from collections import Counter
 
 import orjson
 
-from refdesk.cache import WireAnswer
+from refdesk.cache.cache import WireAnswer
 from refdesk.config import RedisConfig
 from refdesk.config.types import Url
 from refdesk.resilience.redis_connection import open_redis

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cache import Cache, CacheResult, WireAnswer, add_cache_flags, build_pattern
-from refdesk.cache.cache import MAX_REFRESHES
-from refdesk.calls import InputRequired, TenantId
+from refdesk.cache.cache import MAX_REFRESHES, Cache, CacheResult, WireAnswer, add_cache_flags, build_pattern
+from refdesk.calls import InputRequired, TenantId, mark_partial_result
 from refdesk.config import CacheConfig
 from refdesk.errors import (
     BreakerOpen,
@@ -23,7 +22,6 @@ from refdesk.errors import (
     Overloaded,
     RefdeskError,
 )
-from refdesk.resilience.partial_results import mark_partial_result
 from tests.cache.helpers import AnswerFactory, Clock, ResultCounter, answer, cache, key, return_answer
 from tests.waiting import PATIENCE_SECONDS
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from refdesk.cache import Key, build_pattern
-from refdesk.cache.memory import TenantVersions, compile_pattern, to_redis_pattern
+from refdesk.cache.cache import Key, TenantVersions, build_pattern, compile_pattern
+from refdesk.cache.redis import to_redis_pattern
 from refdesk.calls import TenantId, UserId
 from tests.cache.helpers import key
 

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from refdesk.cache import Cache, Key, WireAnswer, build_pattern
+from refdesk.cache.cache import Cache, Key, WireAnswer, build_pattern
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CacheConfig
 from refdesk.errors import EngineError

@@ -15,7 +15,7 @@ import anyio
 import orjson
 import pytest
 
-from refdesk.cache import Cache, CacheResult, WireAnswer, build_pattern
+from refdesk.cache.cache import Cache, CacheResult, WireAnswer, build_pattern
 from refdesk.cache.redis import sign
 from refdesk.calls import TenantId
 from refdesk.config import CacheConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.cache import load_cache_secret
+from refdesk.cache.redis import load_cache_secret
 from refdesk.errors import StorageError
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cache.redis import InvalidEntry, is_answer, sign, verify
+from refdesk.cache.cache import is_answer
+from refdesk.cache.redis import InvalidEntry, sign, verify
 from tests.cache.helpers import answer
 
 GENERATION = b"g" * 16

@@ -16,7 +16,7 @@ from refdesk.calls import ANONYMOUS, CONSOLE, Call
 from refdesk.console.server_methods import Servers
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import InvalidArguments
-from refdesk.policy.permissions import can_reach, can_reach_any
+from refdesk.policy.policies import can_reach, can_reach_any
 from refdesk.telemetry.metric_history import History
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, get_refusal

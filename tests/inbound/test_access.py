@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refdesk.config import ServerConfig
-from refdesk.inbound.access import Access, build_access, read_credential
+from refdesk.inbound.requests import Access, build_access, read_credential
 
 
 def rules(*, authenticated: bool = False, **settings: Any) -> Access:

@@ -38,7 +38,7 @@ from refdesk.policy.jwt import (
     TokenVerifier,
 )
 from refdesk.policy.keys import digest
-from refdesk.policy.permissions import TokenCaller
+from refdesk.policy.policies import TokenCaller
 from tests.issuers import KEYS, METADATA, OPENID, AuthorizationServer, SigningKey, authorization_server, forged
 from tests.waiting import PATIENCE_SECONDS
 

@@ -10,8 +10,7 @@ import pytest
 
 from refdesk.config import ApiKey
 from refdesk.errors import InvalidArguments
-from refdesk.policy.key_admin import KeyRing
-from refdesk.policy.keys import KeyFile, Keys, digest
+from refdesk.policy.keys import KeyFile, KeyRing, Keys, digest
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 CONFIGURED = [ApiKey.model_validate({"key": "configured-key", "name": "fixed", "user": "eve"})]

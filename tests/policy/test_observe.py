@@ -12,9 +12,9 @@ import pytest
 from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, InputRequired
 from refdesk.errors import EngineError, MethodNotFound, RateLimited, RefdeskError
 from refdesk.inbound.mcp.revisions import METHODS as INBOUND_METHODS
-from refdesk.policy.permissions import CONSOLE_RULES
-from refdesk.policy.policies import KNOWN_METHODS, Observe
-from refdesk.telemetry import Log, Metrics, current_trace_id
+from refdesk.policy.policies import CONSOLE_RULES, KNOWN_METHODS, Observe
+from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.traces import current_trace_id
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Tool
 

@@ -17,7 +17,8 @@ from anyio.lowlevel import checkpoint
 from refdesk.calls import ANONYMOUS, Answer, Call, Handler, Policy, chain
 from refdesk.errors import DeadlineExceeded, EngineError, RefdeskError, UnknownTool
 from refdesk.policy.policies import Deadline, Observe
-from refdesk.telemetry import Lines, Log, Metrics
+from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Lines
 
 pytestmark = pytest.mark.anyio
 

@@ -4,107 +4,131 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from refdesk.config import CircuitBreakerConfig
 from refdesk.errors import Overloaded
-from refdesk.resilience.dependency import Bulkhead
+from refdesk.resilience.dependency import Dependency
 
 pytestmark = pytest.mark.anyio
 
 
-async def waiting(bulkhead: Bulkhead) -> asyncio.Task[None]:
-    """Somebody who waits in the queue."""
-    before = bulkhead.waiting
-    task = asyncio.create_task(bulkhead.wait())
+class Visitor:
+    """A call that keeps its place until it may leave."""
+
+    def __init__(self, dependency: Dependency) -> None:
+        self.is_inside = False
+        self.may_leave = asyncio.Event()
+        self.task = asyncio.create_task(dependency.run(self._stay))
+
+    async def _stay(self) -> None:
+        self.is_inside = True
+        await self.may_leave.wait()
+
+
+async def visit(dependency: Dependency, count: int) -> list[Visitor]:
+    visitors = [Visitor(dependency) for _ in range(count)]
     await anyio.wait_all_tasks_blocked()
-    assert bulkhead.waiting == before + 1
-    return task
+    return visitors
 
 
-def free_places(bulkhead: Bulkhead) -> int:
-    taken = sum(iter(bulkhead.enter, False))
-    for _ in range(taken):
-        bulkhead.leave()
-    return taken
+async def free_places(dependency: Dependency) -> int:
+    """The number of places. As many callers can wait for one, so that twice as many can come."""
+    visitors = await visit(dependency, 10)
+    inside = sum(visitor.is_inside for visitor in visitors)
+    refused = [visitor for visitor in visitors if visitor.task.done()]
+    assert len(visitors) - len(refused) == 2 * inside
+    for visitor in visitors:
+        visitor.may_leave.set()
+    for visitor in visitors:
+        with suppress(Overloaded):
+            await visitor.task
+    return inside
 
 
-def full(places: int = 1, queue: int = 2) -> Bulkhead:
-    bulkhead = Bulkhead("r2r", places, queue)
-    assert [bulkhead.enter() for _ in range(places + 1)] == [True] * places + [False]
-    return bulkhead
+@pytest.fixture
+def dependency() -> Dependency:
+    """A dependency with two places, and a queue of two."""
+    return Dependency("r2r", CircuitBreakerConfig(), concurrency=2)
 
 
-async def test_a_place_goes_to_whoever_waits_longest() -> None:
-    bulkhead = full()
-    first, second = await waiting(bulkhead), await waiting(bulkhead)
-    bulkhead.leave()
-    assert not bulkhead.enter()  # who comes later is not faster
-    await first
-    assert not second.done()
-    bulkhead.leave()
-    await second
-    bulkhead.leave()
-    assert free_places(bulkhead) == 1
+async def test_a_place_goes_to_whoever_waits_longest(dependency: Dependency) -> None:
+    one, other, first, second = await visit(dependency, 4)
+    assert (one.is_inside, other.is_inside, first.is_inside, second.is_inside) == (True, True, False, False)
+    one.may_leave.set()
+    await one.task
+    (later,) = await visit(dependency, 1)
+    assert (first.is_inside, second.is_inside, later.is_inside) == (True, False, False)
+    other.may_leave.set()
+    (last,) = await visit(dependency, 1)
+    assert (second.is_inside, later.is_inside, last.is_inside) == (True, False, False)
+    for visitor in (first, second, later, last):
+        visitor.may_leave.set()
+        await visitor.task
+    assert await free_places(dependency) == 2
 
 
-async def test_when_the_queue_is_full_callers_are_told_to_come_back() -> None:
-    bulkhead = full(queue=1)
-    task = await waiting(bulkhead)
+async def test_when_the_queue_is_full_callers_are_told_to_come_back(dependency: Dependency) -> None:
+    visitors = await visit(dependency, 4)
     with pytest.raises(Overloaded, match="r2r") as caught:
-        await bulkhead.wait()
+        await Visitor(dependency).task
     assert caught.value.retry_after
-    bulkhead.leave()
-    await task
+    for visitor in visitors:
+        visitor.may_leave.set()
+        await visitor.task
 
 
-async def test_who_is_called_off_leaves_the_queue() -> None:
-    bulkhead = full()
-    first, second = await waiting(bulkhead), await waiting(bulkhead)
-    first.cancel()
+async def test_who_is_called_off_leaves_the_queue(dependency: Dependency) -> None:
+    one, _, first, second = await visit(dependency, 4)
+    first.task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await first
-    assert bulkhead.waiting == 1
-    bulkhead.leave()
-    await second
+        await first.task
+    (third,) = await visit(dependency, 1)
+    assert not third.task.done()  # there is room in the queue
+    one.may_leave.set()
+    await anyio.wait_all_tasks_blocked()
+    assert (first.is_inside, second.is_inside, third.is_inside) == (False, True, False)
 
 
-async def test_who_is_called_off_after_his_turn_came_passes_the_place_on() -> None:
-    bulkhead = full()
-    first, second = await waiting(bulkhead), await waiting(bulkhead)
-    bulkhead.leave()
-    first.cancel()
-    await second
-    assert first.cancelled()
-    bulkhead.leave()
-    assert free_places(bulkhead) == 1
+async def test_who_is_called_off_after_his_turn_came_passes_the_place_on(dependency: Dependency) -> None:
+    one, other, first, second = await visit(dependency, 4)
+    one.may_leave.set()
+    # After the first was given the place, and before he goes on.
+    asyncio.get_running_loop().call_soon(first.task.cancel)
+    await anyio.wait_all_tasks_blocked()
+    assert first.task.cancelled()
+    assert (first.is_inside, second.is_inside) == (False, True)
+    for visitor in (other, second):
+        visitor.may_leave.set()
+        await visitor.task
+    assert await free_places(dependency) == 2
 
 
-async def test_who_was_called_off_before_his_turn_came_is_passed_over() -> None:
-    bulkhead = full()
-    first, second = await waiting(bulkhead), await waiting(bulkhead)
-    first.cancel()
-    bulkhead.leave()
-    await second
-    assert first.cancelled()
-    bulkhead.leave()
-    assert free_places(bulkhead) == 1
+async def test_who_was_called_off_before_his_turn_came_is_passed_over(dependency: Dependency) -> None:
+    one, other, first, second = await visit(dependency, 4)
+    first.task.cancel()
+    one.may_leave.set()
+    await anyio.wait_all_tasks_blocked()
+    assert first.task.cancelled()
+    assert second.is_inside
+    for visitor in (other, second):
+        visitor.may_leave.set()
+        await visitor.task
+    assert await free_places(dependency) == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_whatever_is_called_off_no_place_is_lost_or_given_twice(seed: int) -> None:
     chance = random.Random(seed)
-    bulkhead = Bulkhead("r2r", 3, 50)
+    dependency = Dependency("r2r", CircuitBreakerConfig(), concurrency=3)
     inside = most = 0
 
-    async def visit() -> None:
+    async def stay() -> None:
         nonlocal inside, most
-        if not bulkhead.enter():
-            await bulkhead.wait()
         inside += 1
         most = max(most, inside)
         try:
@@ -112,17 +136,20 @@ async def test_whatever_is_called_off_no_place_is_lost_or_given_twice(seed: int)
                 await checkpoint()
         finally:
             inside -= 1
-            bulkhead.leave()
 
-    async def disturb(tasks: Iterator[asyncio.Task[None]]) -> None:
-        for task in tasks:
+    async def come_again() -> None:
+        """Visit, and come again if there is no room in the queue."""
+        while True:
+            with suppress(Overloaded):
+                return await dependency.run(stay)
             await checkpoint()
-            if chance.random() < 0.5:
-                task.cancel()
 
-    tasks = [asyncio.create_task(visit()) for _ in range(50)]
-    await disturb(iter(chance.sample(tasks, len(tasks))))
+    tasks = [asyncio.create_task(come_again()) for _ in range(50)]
+    for task in chance.sample(tasks, len(tasks)):
+        await checkpoint()
+        if chance.random() < 0.5:
+            task.cancel()
     for task in tasks:
         with suppress(asyncio.CancelledError):
             await task
-    assert (most, inside, bulkhead.waiting, free_places(bulkhead)) == (3, 0, 0, 3)
+    assert (most, inside, await free_places(dependency)) == (3, 0, 3)

@@ -24,8 +24,7 @@ from refdesk.errors import (
     RefdeskError,
     WriterMisconfigured,
 )
-from refdesk.resilience.breaker import State
-from refdesk.resilience.dependency import RETRY_RESERVE, Dependency
+from refdesk.resilience.dependency import RETRY_RESERVE, Dependency, State
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio

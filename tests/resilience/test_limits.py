@@ -21,17 +21,19 @@ from refdesk.resilience.limits import (
     MAX_DEBT_SECONDS,
     MAX_EVICTIONS,
     MAX_PART_LENGTH,
+    PREFIX,
     Charge,
     Key,
     Limit,
     MemoryRateLimiter,
     Metered,
     RateLimiter,
+    RedisRateLimiter,
     Refusal,
+    redis_key,
     shorten_key,
 )
 from refdesk.resilience.redis_connection import RedisLink, open_redis
-from refdesk.resilience.redis_limits import PREFIX, RedisRateLimiter, redis_key
 from tests.redis_server import RedisServer, needs_redis, redis_server
 from tests.waiting import PATIENCE_SECONDS
 
@@ -386,7 +388,7 @@ import asyncio, sys
 from refdesk.config import RedisConfig
 from refdesk.resilience.limits import Charge, Limit, MemoryRateLimiter
 from refdesk.resilience.redis_connection import open_redis
-from refdesk.resilience.redis_limits import RedisRateLimiter
+from refdesk.resilience.limits import RedisRateLimiter
 
 port, units, times = map(int, sys.argv[1:])
 charge = Charge(("tenant", "two processes"), Limit(units, 3000))

@@ -22,12 +22,12 @@ from refdesk.policy.policies import RecordSpan
 from refdesk.telemetry import (
     Metrics,
     Trace,
-    child_span,
     open_spans,
     outgoing_headers,
     read_trace,
     set_current_span,
 )
+from refdesk.telemetry.traces import child_span
 from tests.telemetry.receiver import Receiver, receiving
 from tests.waiting import PATIENCE_SECONDS
 

@@ -13,7 +13,7 @@ import pytest
 
 from refdesk.calls import Call
 from refdesk.config import load
-from refdesk.telemetry import current_trace_id, outgoing_headers
+from refdesk.telemetry.traces import current_trace_id, outgoing_headers
 from refdesk.tools.registry import Tool
 from tests import forked
 from tests.processes import BY_WORDS, environment

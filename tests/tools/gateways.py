@@ -29,8 +29,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
-from refdesk.policy.permissions import Permissions, can_reach
-from refdesk.policy.policies import Deadline, ResolveNames
+from refdesk.policy.policies import Deadline, Permissions, ResolveNames, can_reach
 from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry

@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.calls import ANONYMOUS, READER, Caller, ResourceUpdated, TenantId, UserId
 from refdesk.errors import Forbidden, InvalidArguments, RefdeskError, UnknownPrompt, UnknownResource, UnknownTool
-from refdesk.policy.permissions import can_reach
+from refdesk.policy.policies import can_reach
 from tests.tools.gateways import Desk, open_test_desk, talkative, text_of
 from tests.waiting import eventually
 

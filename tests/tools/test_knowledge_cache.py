@@ -15,7 +15,7 @@ import pytest
 
 from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.app import Desk
-from refdesk.cache import Cache
+from refdesk.cache.cache import Cache
 from refdesk.cache.redis import sign
 from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig

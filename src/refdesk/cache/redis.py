@@ -21,19 +21,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
-from refdesk.cache.memory import CachedAnswer, MemoryCache, WireAnswer, escape, to_redis_pattern
+from refdesk.cache.cache import CachedAnswer, Lookup, LookupResult, MemoryCache, WireAnswer, escape, is_answer
 from refdesk.calls import TenantId
 from refdesk.errors import StorageError
 from refdesk.resilience.redis_connection import RedisAway, RedisLink, Script
@@ -105,9 +105,6 @@ SIGNATURE_BYTES = 16
 GENERATION_BYTES = 16
 HEAD_BYTES = SIGNATURE_BYTES + GENERATION_BYTES
 
-FIELDS = frozenset({"content", "structuredContent", "_meta"})
-"""Fields of a cacheable answer; one with `isError` is not cached."""
-
 
 class InvalidEntry(ValueError):
     """An entry with a wrong signature or malformed content."""
@@ -131,21 +128,6 @@ def verify(name: str, value: bytes, secret: bytes) -> WireAnswer:
     if not is_answer(answer):
         raise InvalidEntry("not an answer of a tool")
     return dict(answer)
-
-
-def is_answer(value: Any) -> bool:
-    """Return whether a value has the shape of a tool result: text items and optional structured content."""
-    return (
-        isinstance(value, dict)
-        and value.keys() <= FIELDS
-        and isinstance(value.get("content"), list)
-        and all(
-            isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
-            for item in value["content"]
-        )
-        and isinstance(value.get("structuredContent", {}), dict)
-        and isinstance(value.get("_meta", {}), dict)
-    )
 
 
 def _sign(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
@@ -175,9 +157,6 @@ def load_cache_secret(data: Path) -> bytes:
 PREFIX = "refdesk:1:"
 """Prefix of every key. The number is the version of the entry format."""
 
-LOCK_SECONDS = 1.0
-"""Lock TTL: how long others wait for a process that died while making an answer. Living ones renew it."""
-
 REFUSED_RETRY_SECONDS = 5.0
 """Pause before retrying invalidations that a reachable Redis refused to write."""
 
@@ -187,40 +166,11 @@ GENERATION_SECONDS = 7 * 86_400
 MAX_VALUE_BYTES = 1_000_000
 """Largest entry: a larger one could not be read within Redis's timeout."""
 
-MAX_PENDING = 1000
-"""Tenants whose invalidations wait for Redis. Beyond that, everything is cleared on reconnect."""
-
 IN_REDIS = -1
 """Version in the memory keys of entries that mirror Redis, so that they have keys of their own."""
 
 SCAN_COUNT = 1000
 """Keys per SCAN step while clearing: well within Redis's timeout."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """A cache lookup."""
-
-    name: str
-    tenant: TenantId
-    seconds: float
-    """TTL of the answer."""
-    fits: Callable[[WireAnswer], bool]
-    """Whether an entry is a valid answer to this request."""
-
-    @property
-    def keys(self) -> tuple[str, str, str]:
-        """The Redis keys of the entry, the tenant's generation and the lock."""
-        return f"{PREFIX}answer:{self.name}", _build_generation_key(self.tenant), f"{PREFIX}lock:{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class LookupResult:
-    """The entry found, and whether this process holds the lock to make a new one."""
-
-    cached: CachedAnswer | None
-    is_leader: bool
-    generation: bytes = b""
 
 
 class RedisCache:
@@ -234,9 +184,9 @@ class RedisCache:
         secret: bytes,
         counted: Callable[[str], None],
         *,
-        lock_seconds: float = LOCK_SECONDS,
-        max_pending: int = MAX_PENDING,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        lock_seconds: float,
+        max_pending: int,
+        pause: Callable[[float], Awaitable[None]],
     ) -> None:
         self._link = link
         self._memory = memory
@@ -259,7 +209,7 @@ class RedisCache:
         stale, longest = self._get_lifetimes(lookup)
         known = self._memory.find((lookup.name, IN_REDIS))
         arguments = stale, longest, known.head if known else b""
-        value = await self._link.run(lambda redis: READ.run(redis, lookup.keys[:2], *arguments))
+        value = await self._link.run(lambda redis: READ.run(redis, _build_keys(lookup)[:2], *arguments))
         if value == 1 and known is not None:
             return LookupResult(CachedAnswer(known.answer, is_fresh=True), is_leader=False)
         if isinstance(value, bytes) and (answer := self._verify(lookup, value)):
@@ -270,7 +220,7 @@ class RedisCache:
         stale, longest = self._get_lifetimes(lookup)
         new = secrets.token_bytes(GENERATION_BYTES)
         arguments = stale, new, GENERATION_SECONDS, self._lock_token, _to_milliseconds(self._lock_seconds)
-        match await self._link.run(lambda redis: CLAIM.run(redis, lookup.keys, *arguments)):
+        match await self._link.run(lambda redis: CLAIM.run(redis, _build_keys(lookup), *arguments)):
             case [None, int(), bytes(generation), int(is_leader)]:
                 return LookupResult(None, bool(is_leader), generation)
             case [bytes(value), int(left), bytes(generation), int(is_leader)]:
@@ -306,12 +256,12 @@ class RedisCache:
             await self.release(lookup)
             return
         arguments = value, self._get_lifetimes(lookup)[1], found.generation, self._lock_token
-        await self._link.run(lambda redis: STORE.run(redis, lookup.keys, *arguments))
+        await self._link.run(lambda redis: STORE.run(redis, _build_keys(lookup), *arguments))
         self._mirror(lookup, value, answer)
 
     async def release(self, lookup: Lookup) -> None:
         """Release the lock."""
-        await self._link.run(lambda redis: RELEASE.run(redis, lookup.keys[2:], self._lock_token))
+        await self._link.run(lambda redis: RELEASE.run(redis, _build_keys(lookup)[2:], self._lock_token))
 
     @asynccontextmanager
     async def hold_lock(self, lookup: Lookup) -> AsyncIterator[None]:
@@ -327,7 +277,7 @@ class RedisCache:
         while True:
             await self._pause(self._lock_seconds / 3)
             with suppress(RedisAway):  # without Redis, nobody waits for the lock
-                await self._link.run(lambda redis: RENEW.run(redis, lookup.keys[2:], *arguments))
+                await self._link.run(lambda redis: RENEW.run(redis, _build_keys(lookup)[2:], *arguments))
 
     def invalidate(self, tenant: TenantId) -> None:
         """Queue the invalidation of a tenant's entries; lookups of this process publish it first."""
@@ -374,8 +324,18 @@ class RedisCache:
                 return total
 
 
+def _build_keys(lookup: Lookup) -> tuple[str, str, str]:
+    """Return the Redis keys of the entry, the tenant's generation and the lock."""
+    return f"{PREFIX}answer:{lookup.name}", _build_generation_key(lookup.tenant), f"{PREFIX}lock:{lookup.name}"
+
+
 def _build_generation_key(tenant: TenantId) -> str:
     return f"{PREFIX}generation:{escape(tenant)}"
+
+
+def to_redis_pattern(pattern: str) -> str:
+    """Escape the characters that only Redis treats as special."""
+    return re.sub(r"([\[\]\\^])", r"\\\1", pattern)
 
 
 def _to_milliseconds(seconds: float) -> int:

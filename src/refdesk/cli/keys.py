@@ -9,8 +9,7 @@ from typing import Any
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.terminal import print_json, print_message, print_result, print_table, sanitize
-from refdesk.policy.key_admin import KeyRing, NotAKey
-from refdesk.policy.keys import FILE_NAME, KeyFile
+from refdesk.policy.keys import FILE_NAME, KeyFile, KeyRing, NotAKey
 
 HEADER = ("NAME", "TENANT", "USER", "ROLES", "TOOLSETS", "SERVERS", "CREATED", "EXPIRES", "SOURCE")
 

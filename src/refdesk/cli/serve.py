@@ -62,8 +62,7 @@ def _serve_with_workers(config: Config) -> int:
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Must be set before prometheus_client is imported: enables its multiprocess mode.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        from refdesk.inbound.http_server import bind
-        from refdesk.inbound.workers import CANNOT_START, run_workers
+        from refdesk.inbound.http_server import CANNOT_START, bind, run_workers
 
         listener, state_key = bind(config.server), secrets.token_bytes(32)
 

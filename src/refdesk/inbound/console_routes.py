@@ -14,8 +14,11 @@ import orjson
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.errors import DependencyError, Forbidden, Refused, Unauthenticated
-from refdesk.inbound.access import Access
-from refdesk.inbound.asgi import (
+from refdesk.inbound.desk_interface import Services
+from refdesk.inbound.endpoints import respond_error
+from refdesk.inbound.mcp.streams import PING_SECONDS, STREAM_HEADERS
+from refdesk.inbound.requests import (
+    Access,
     DisconnectMonitor,
     Headers,
     Receive,
@@ -25,9 +28,6 @@ from refdesk.inbound.asgi import (
     enter_caller_trace,
     respond,
 )
-from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.endpoints import respond_error
-from refdesk.inbound.mcp.streams import PING_SECONDS, STREAM_HEADERS
 
 PAGES = "/console"
 ACTIONS = "/api/console"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 from urllib.parse import parse_qs
 
 import orjson
 from anyio import to_thread
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from refdesk.calls import CONSOLE, ROLES, SERVICE, SILENT, UPLOAD_METHOD, WINDOW_METHOD, Call, Caller, TenantId, UserId
 from refdesk.config import Config
@@ -25,7 +25,10 @@ from refdesk.errors import (
     StorageError,
     ToolFailure,
 )
-from refdesk.inbound.asgi import (
+from refdesk.inbound.desk_interface import Services
+from refdesk.inbound.envelope import encode, http_status, log_unexpected, parse, to_rpc_error
+from refdesk.inbound.mcp.revisions import MODERN_REVISION
+from refdesk.inbound.requests import (
     CLOSE,
     JSON,
     ClientGone,
@@ -40,10 +43,7 @@ from refdesk.inbound.asgi import (
     respond,
     respond_json,
 )
-from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import encode, http_status, log_unexpected, parse, to_rpc_error
-from refdesk.inbound.mcp.revisions import MODERN_REVISION
-from refdesk.validation import invalid_arguments
+from refdesk.validation import validate
 from refdesk.version import __version__
 
 API = "/api/"
@@ -66,8 +66,6 @@ FORM_TYPES = (b"application/x-www-form-urlencoded", b"multipart/form-data", b"te
 
 _TRACE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 """Trace ids that are safe to log."""
-
-B = TypeVar("B", bound=BaseModel)
 
 
 class _Body(BaseModel):
@@ -184,7 +182,7 @@ class Endpoints:
         await respond_json(send, status, {**result, "trace_id": trace_id})
 
     async def _execute(self, body: Any, caller: Caller, trace_id: str) -> tuple[int, dict[str, Any]]:
-        request = _validate(ExecuteRequest, body)
+        request = validate(ExecuteRequest, body)
         caller = self._impersonate(caller, request.user)
         params = {"name": request.tool_name, "arguments": request.arguments}
         answer = await self._services.handle(Call("tools/call", params, caller, trace_id=trace_id))
@@ -196,7 +194,7 @@ class Endpoints:
         return 200, {"status": "ok", "result": answer.result if answer.structured is None else answer.structured}
 
     async def _read_window(self, body: Any, caller: Caller, trace_id: str) -> tuple[int, dict[str, Any]]:
-        request = _validate(WindowRequest, body)
+        request = validate(WindowRequest, body)
         caller = self._impersonate(caller, _User(user_id=caller.user, tenant_id=request.tenant_id))
         params = request.model_dump(exclude={"tenant_id", "trace_id"}, exclude_none=True)
         answer = await self._services.handle(Call(WINDOW_METHOD, params, caller, trace_id=trace_id))
@@ -254,13 +252,6 @@ async def respond_error(send: Send, error: Exception, trace_id: str = "") -> Non
     headers = () if retry_after is None else (build_retry_after(retry_after),)
     body = orjson.dumps({"error": to_rpc_error(error, trace_id)})
     await respond(send, http_status(type(error)), body, JSON, *headers)
-
-
-def _validate(model: type[B], body: Any) -> B:
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        raise invalid_arguments(error, list(model.model_fields)) from None
 
 
 async def _receive_into(file: IO[bytes], receive: Receive) -> int:

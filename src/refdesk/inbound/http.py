@@ -25,25 +25,6 @@ from refdesk.errors import (
     TransportError,
     Unauthenticated,
 )
-from refdesk.inbound.access import ProtectedResource, build_access, build_rejection, is_proxied, read_credential
-from refdesk.inbound.asgi import (
-    CLOSE,
-    JSON,
-    RETRY_SOON,
-    BodyReader,
-    ClientGone,
-    DisconnectMonitor,
-    Headers,
-    Message,
-    Receive,
-    Reject,
-    RequestCancelled,
-    RequestContext,
-    Scope,
-    Send,
-    respond,
-    respond_json,
-)
 from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
@@ -67,6 +48,28 @@ from refdesk.inbound.mcp.revisions import (
 )
 from refdesk.inbound.mcp.sessions import HttpSession, SessionTable
 from refdesk.inbound.mcp.streams import STREAM_HEADERS, EventStream, ResponseChannel
+from refdesk.inbound.oauth import ProtectedResource, build_rejection
+from refdesk.inbound.requests import (
+    CLOSE,
+    JSON,
+    RETRY_SOON,
+    BodyReader,
+    ClientGone,
+    DisconnectMonitor,
+    Headers,
+    Message,
+    Receive,
+    Reject,
+    RequestCancelled,
+    RequestContext,
+    Scope,
+    Send,
+    build_access,
+    is_proxied,
+    read_credential,
+    respond,
+    respond_json,
+)
 from refdesk.inbound.uvicorn_protocol import Sender
 from refdesk.telemetry import read_trace
 

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from refdesk.config import ServerConfig
-from refdesk.inbound.asgi import RETRY_SOON
+from refdesk.inbound.requests import RETRY_SOON
 
 _Application = Callable[[Any, Any, Any], Awaitable[None]]
 

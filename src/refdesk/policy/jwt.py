@@ -18,7 +18,7 @@ from refdesk.calls import DEFAULT_TENANT, Caller, TenantId, UserId
 from refdesk.config import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken
 from refdesk.policy.jwks import JwksCache
-from refdesk.policy.permissions import TokenCaller
+from refdesk.policy.policies import TokenCaller
 from refdesk.support.lru import BoundedDict
 
 ALGORITHMS: Mapping[str, str] = {"RSA": "RS256", "EC P-256": "ES256", "OKP Ed25519": "EdDSA"}

@@ -6,10 +6,12 @@ import asyncio
 import random
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from anyio import Semaphore, WouldBlock
 
 from refdesk.config import CircuitBreakerConfig
 from refdesk.errors import (
@@ -22,7 +24,6 @@ from refdesk.errors import (
     ServerRefused,
     ToolFailure,
 )
-from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
 
 if TYPE_CHECKING:
     from refdesk.telemetry import Log
@@ -91,67 +92,159 @@ FULL_RETRY_AFTER_SECONDS = 1.0
 """`retry_after` when the queue is full. Part of it is done by then."""
 
 
-class Bulkhead:
-    """Concurrency slots with a bounded FIFO queue. A cancelled waiter leaves the queue."""
+State = Literal["closed", "open", "half_open"]
 
-    def __init__(self, name: str, slots: int, queue: int) -> None:
-        self._name = name
-        self._free = slots
-        self._max_waiting = queue
-        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+Outcome = Literal["success", "failure", "answered", "unknown"]
+"""Outcome of a call.
 
-    @property
-    def waiting(self) -> int:
-        """Number of queued callers."""
-        return len(self._waiting)
+`answered` is a call that the dependency rejected as invalid. While the breaker is closed it's ignored, or invalid calls
+would hide an outage. As a trial it's a success: the dependency responds again, and a client that only sends invalid
+calls must not keep the breaker open. `unknown` is a cancelled call.
+"""
 
-    def enter(self) -> bool:
-        """Take a free slot. Return False if there is none, in which case the caller can `wait`."""
-        if self._free <= 0:
-            return False
-        self._free -= 1
-        return True
+MAX_COOL_DOWN_FACTOR = 4
+"""The longest cool-down as a multiple of the first. After an hour's outage people wait for the dependency, and a trial
+every few minutes costs it nothing."""
 
-    async def wait(self) -> None:
-        """Wait for the next free slot. Raises Overloaded if the queue is full."""
-        if len(self._waiting) >= self._max_waiting:
-            detail = f"Too many calls wait for {self._name}; try again in a moment"
-            raise Overloaded(detail, retry_after=FULL_RETRY_AFTER_SECONDS)
-        grant: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[grant] = None
-        try:
-            await grant
-        except BaseException:
-            self._waiting.pop(grant, None)
-            if grant.done() and not grant.cancelled():
-                self.leave()  # cancelled after it was granted the slot
-            raise
+MIN_TRIAL_SECONDS = 60.0
+"""Minimum time after which a trial without a result is given up. Calls have deadlines and end before. This is for lost
+ones, which would leave the breaker half-open forever."""
 
-    def leave(self) -> None:
-        """Release a slot to the longest waiting caller."""
-        while self._waiting:
-            grant, _ = self._waiting.popitem(last=False)
-            if not grant.done():
-                grant.set_result(None)
-                return
-        self._free += 1
+TRIAL_RETRY_AFTER_SECONDS = 1.0
+"""`retry_after` while a trial is in progress, which mostly ends soon."""
+
+
+@dataclass(eq=False, slots=True)
+class Permit:
+    """Permission for a call, to be settled with its outcome. Immutable by convention: frozen dataclasses cost more."""
+
+    generation: int
+    started_at: float
+
+
+class Breaker:
+    """Circuit breaker as a pure state machine: no clock, no lock, no waiting. `now` must come from a monotonic clock.
+
+    The breaker is closed until a number of consecutive calls fail. It's then open for the cool-down and rejects every
+    call. After that it's half-open and admits a few trial calls. Enough successful trials close it. A failed one opens
+    it again, for twice as long as before up to a maximum.
+
+    Written by hand because no library admits exactly its trials, ignores cancelled calls and late results of old ones,
+    and is unaffected by changes of the system clock.
+    """
+
+    def __init__(self, settings: CircuitBreakerConfig, *, trials: int = 1) -> None:
+        self.state: State = "closed"
+        self.failures = 0
+        """Consecutive failed calls, as of when the breaker was last closed."""
+        self._failure_threshold = settings.failure_threshold
+        self._success_threshold = settings.success_threshold
+        self._cool_down = settings.timeout_seconds
+        self._slow_seconds = settings.slow_call_seconds or float("inf")
+        self._max_trials = trials
+        self._trial_seconds = max(settings.timeout_seconds, MIN_TRIAL_SECONDS)
+        self._trials: set[Permit] = set()
+        self._successes = 0
+        self._cool_down_factor = 1
+        self._open_until = 0.0
+        # Of the state. The result of a call from an earlier generation is ignored.
+        self._generation = 0
+
+    def admit(self, now: float) -> Permit | None:
+        """Return a permit for a call, which must be settled, or None if the breaker rejects it."""
+        if self.state == "closed":
+            return Permit(self._generation, now)
+        if self.state == "open":
+            if now < self._open_until:
+                return None
+            self._enter_state("half_open")
+        if self._is_full(now):
+            return None
+        permit = Permit(self._generation, now)
+        self._trials.add(permit)
+        return permit
+
+    def settle(self, permit: Permit, outcome: Outcome, now: float) -> None:
+        """Record the outcome of a call. A slow call counts as a failure however it ended."""
+        if permit.generation != self._generation:
+            return
+        if now - permit.started_at >= self._slow_seconds:
+            outcome = "failure"
+        if self.state == "closed":
+            self._settle_call(outcome, now)
+        else:
+            self._trials.discard(permit)
+            self._settle_trial(outcome, now)
+
+    def close(self) -> None:
+        """Close the breaker because the dependency is known to have recovered."""
+        self.failures = 0
+        if self.state != "closed":
+            self._enter_state("closed")
+
+    def state_at(self, now: float) -> State:
+        """Return the state that the next call meets: half-open if the cool-down is over."""
+        return "half_open" if self.state == "open" and now >= self._open_until else self.state
+
+    def retry_after(self, now: float) -> float:
+        """Return the seconds until a call may be admitted, 0 if it may be now."""
+        if self.state == "open":
+            return max(0.0, self._open_until - now)
+        return TRIAL_RETRY_AFTER_SECONDS if self._is_full(now) else 0.0
+
+    def _settle_call(self, outcome: Outcome, now: float) -> None:
+        if outcome == "success":
+            self.failures = 0
+        elif outcome == "failure":
+            self.failures += 1
+            if self.failures >= self._failure_threshold:
+                self._cool_down_factor = 1
+                self._open(now)
+
+    def _settle_trial(self, outcome: Outcome, now: float) -> None:
+        if outcome == "failure":
+            self._cool_down_factor = min(self._cool_down_factor * 2, MAX_COOL_DOWN_FACTOR)
+            self._open(now)
+        elif outcome != "unknown":
+            self._successes += 1
+            if self._successes >= self._success_threshold:
+                self.failures = 0
+                self._enter_state("closed")
+
+    def _is_full(self, now: float) -> bool:
+        """Return whether all trials are in use. Lost trials are dropped, but may still succeed."""
+        if len(self._trials) >= self._max_trials:
+            self._trials = {permit for permit in self._trials if now - permit.started_at < self._trial_seconds}
+        return len(self._trials) >= self._max_trials
+
+    def _open(self, now: float) -> None:
+        self._open_until = now + self._cool_down * self._cool_down_factor
+        self._enter_state("open")
+
+    def _enter_state(self, state: State) -> None:
+        self.state = state
+        self._generation += 1
+        self._successes = 0
+        self._trials.clear()
 
 
 T = TypeVar("T")
 
 
 class DependencyListener(Protocol):
-    """Listener for the calls of a dependency."""
+    """Listener for the calls of a dependency. A subclass may ignore all but the changes of the breaker."""
 
     def on_breaker_change(self, name: str, state: State) -> None: ...
 
-    def on_breaker_rejection(self, name: str) -> None: ...
+    def on_breaker_rejection(self, name: str) -> None:
+        return
 
-    def on_retry(self, name: str) -> None: ...
+    def on_retry(self, name: str) -> None:
+        return
 
     def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
         """Return a context manager around a request to the dependency."""
-        ...
+        return nullcontext()
 
 
 Pause = Callable[[float], Awaitable[None]]
@@ -182,7 +275,9 @@ class Dependency:
     ) -> None:
         self.name = name
         self._breaker = Breaker(settings, trials=trials)
-        self._bulkhead = Bulkhead(name, concurrency, concurrency)
+        # The bulkhead: as many calls may run, and as many more wait for one of these slots in order.
+        self._slots = Semaphore(concurrency)
+        self._max_waiting = concurrency
         self._budget = RetryBudget()
         self._now = now
         self._pause = pause
@@ -190,10 +285,11 @@ class Dependency:
         self._listeners: list[DependencyListener] = []
         self._reported_state: State = "closed"
 
-    def watch(self, listener: DependencyListener) -> None:
-        """Add a listener, which gets the current state at once."""
-        self._listeners.append(listener)
-        listener.on_breaker_change(self.name, self.state)
+    def watch(self, *listeners: DependencyListener) -> None:
+        """Add listeners, which get the current state at once."""
+        for listener in listeners:
+            self._listeners.append(listener)
+            listener.on_breaker_change(self.name, self.state)
 
     @property
     def state(self) -> State:
@@ -239,7 +335,9 @@ class Dependency:
         """
         retry = 0
         while True:
-            if not self._bulkhead.enter():
+            try:
+                self._slots.acquire_nowait()
+            except WouldBlock:
                 await self._queue(queue_seconds)
             permit = self._admit()
             if not retry:
@@ -260,12 +358,15 @@ class Dependency:
             await self._pause(pause)
 
     async def _queue(self, seconds: float | None) -> None:
-        """Wait for a slot in the bulkhead, unless the breaker would reject the call anyway."""
+        """Wait for a slot, unless the breaker would reject the call anyway, or too many wait already."""
         if wait := self._breaker.retry_after(self._now()):
-            raise self._build_rejection(wait)
+            raise self._build_rejection(wait) from None
+        if self._slots.statistics().tasks_waiting >= self._max_waiting:
+            detail = f"Too many calls wait for {self.name}; try again in a moment"
+            raise Overloaded(detail, retry_after=FULL_RETRY_AFTER_SECONDS) from None
         try:
             async with asyncio.timeout(seconds):
-                await self._bulkhead.wait()
+                await self._slots.acquire()
         except TimeoutError:
             raise Overloaded(f"No free slot for a call to {self.name} within {seconds:g} s. Try again later.") from None
 
@@ -274,14 +375,14 @@ class Dependency:
         now = self._now()
         permit = self._breaker.admit(now)
         if permit is None:
-            self._bulkhead.leave()
+            self._slots.release()
             raise self._build_rejection(self._breaker.retry_after(now))
         if self._breaker.state != self._reported_state:
             self._notify_listeners()
         return permit
 
     def _settle(self, permit: Permit, outcome: Outcome) -> None:
-        self._bulkhead.leave()
+        self._slots.release()
         self._breaker.settle(permit, outcome, self._now())
         if self._breaker.state != self._reported_state:
             self._notify_listeners()
@@ -313,8 +414,8 @@ class Dependency:
         )
 
 
-class BreakerLog:
-    """Dependency listener that logs state changes of breakers."""
+class BreakerLog(DependencyListener):
+    """Dependency listener that logs state changes of breakers. Metrics count the rest, which is too much to log."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -325,15 +426,6 @@ class BreakerLog:
         if before != state:
             log = self._log.events.warning if state == "open" else self._log.events.info
             log("breaker.changed", dependency=name, before=before, state=state)
-
-    def on_breaker_rejection(self, name: str) -> None:
-        return  # counted by the metrics, too many to log
-
-    def on_retry(self, name: str) -> None:
-        return
-
-    def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
-        return nullcontext()
 
 
 def _classify(error: BaseException) -> Outcome:

@@ -4,13 +4,10 @@ Telemetry never fails or delays a call: what can't be written, counted or sent i
 """
 
 from refdesk.telemetry.extras import open_reports, open_spans
-from refdesk.telemetry.log import LEVELS, Lines, Log, iter_secrets
+from refdesk.telemetry.log import Log, iter_secrets
 from refdesk.telemetry.metrics import Metrics
 from refdesk.telemetry.traces import (
-    Spans,
     Trace,
-    child_span,
-    current_trace_id,
     enter_trace,
     leave_trace,
     outgoing_headers,
@@ -19,14 +16,9 @@ from refdesk.telemetry.traces import (
 )
 
 __all__ = [
-    "LEVELS",
-    "Lines",
     "Log",
     "Metrics",
-    "Spans",
     "Trace",
-    "child_span",
-    "current_trace_id",
     "enter_trace",
     "iter_secrets",
     "leave_trace",

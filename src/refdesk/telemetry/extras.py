@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from refdesk.config import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
 from refdesk.telemetry.log import Report
-from refdesk.telemetry.traces import Spans
+
+if TYPE_CHECKING:
+    from refdesk.telemetry.otlp import OtlpSpans
 
 CLOSING_SECONDS = 3.0
 """Time limit for sending what is queued at shutdown."""
@@ -17,7 +20,7 @@ CLOSING_SECONDS = 3.0
 @asynccontextmanager
 async def open_spans(
     settings: OpenTelemetryConfig, *, closing_seconds: float = CLOSING_SECONDS
-) -> AsyncIterator[Spans | None]:
+) -> AsyncIterator[OtlpSpans | None]:
     """Open the span recorder. Yields None if tracing is disabled."""
     if not settings.enabled:
         yield None

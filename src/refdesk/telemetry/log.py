@@ -6,6 +6,7 @@ Control characters are escaped, so client input can't forge or hide lines. Confi
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -263,15 +264,7 @@ def _encode_json(line: dict[str, Any], option: int) -> bytes:
         encoded = orjson.dumps({name: escape_hidden(str(value)) for name, value in line.items()})
     if encoded.isascii():
         return encoded
-    return _HIDDEN.sub(lambda found: _json_escape(found[0]), encoded.decode()).encode()
-
-
-def _json_escape(character: str) -> str:
-    code = ord(character)
-    if code <= 0xFFFF:
-        return f"\\u{code:04x}"
-    code -= 0x10000
-    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], encoded.decode()).encode()
 
 
 def escape_hidden(text: str) -> str:

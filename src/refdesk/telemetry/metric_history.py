@@ -36,20 +36,27 @@ Labels = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Number of calls and errors, and a latency histogram with one count per bucket of `BUCKETS` and one beyond."""
+    """Number of errors, and a latency histogram of all calls with one count per bucket of `BUCKETS` and one beyond."""
 
-    calls: int = 0
     errors: int = 0
     buckets: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
 
+    @property
+    def calls(self) -> int:
+        """Number of calls."""
+        return sum(self.buckets)
+
+    @property
+    def latency(self) -> dict[str, float | None]:
+        """Median and 95th percentile, None without calls."""
+        return {"p50_ms": self.milliseconds(0.5), "p95_ms": self.milliseconds(0.95)}
+
     def __add__(self, other: Calls) -> Calls:
-        buckets = tuple(map(add, self.buckets, other.buckets))
-        return Calls(self.calls + other.calls, self.errors + other.errors, buckets)
+        return Calls(self.errors + other.errors, tuple(map(add, self.buckets, other.buckets)))
 
     def since(self, before: Calls) -> Calls:
         """Return the difference to an earlier state of the same counters."""
-        buckets = tuple(map(sub, self.buckets, before.buckets))
-        return Calls(self.calls - before.calls, self.errors - before.errors, buckets)
+        return Calls(self.errors - before.errors, tuple(map(sub, self.buckets, before.buckets)))
 
     def milliseconds(self, share: float) -> float | None:
         """Return an approximate latency quantile, or None without calls."""
@@ -80,8 +87,7 @@ class Sample:
             "at": self.at,
             "calls": self.total.calls,
             "errors": self.total.errors,
-            "p50_ms": self.total.milliseconds(0.5),
-            "p95_ms": self.total.milliseconds(0.95),
+            **self.total.latency,
             "cache_hits": self.cache_hits,
             "cache_misses": self.cache_misses,
             "in_flight": self.in_flight,
@@ -147,31 +153,27 @@ class History:
     def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
         """Return the latency of some tools, or None without calls."""
         calls = sum((self._tools[name] for name in tools if name in self._tools), Calls())
-        if not calls.calls:
-            return None
-        return {"p50_ms": calls.milliseconds(0.5), "p95_ms": calls.milliseconds(0.95)}
+        return calls.latency if calls.calls else None
 
     def _read_counters(self) -> tuple[dict[Labels, Calls], Tally[str]]:
         """Return the calls, and the cache requests by result."""
         cache: Tally[str] = Tally()
         for labels, value in _iter_series(self._metrics.cache_requests, "_total"):
             cache[labels["result"]] = int(value)
-        calls: Tally[Labels] = Tally()
         errors: Tally[Labels] = Tally()
         for labels, value in _iter_series(self._metrics.calls, "_total"):
-            key = labels["method"], labels["tool"]
-            calls[key] += int(value)
-            errors[key] += 0 if labels["outcome"] in SUCCESS_OUTCOMES else int(value)
+            if labels["outcome"] not in SUCCESS_OUTCOMES:
+                errors[labels["method"], labels["tool"]] += int(value)
         cumulative: dict[Labels, list[int]] = {}
         """Calls up to the upper bound of each bucket."""
         for labels, value in _iter_series(self._metrics.call_seconds, "_bucket"):
-            cumulative.setdefault((labels["method"], labels["tool"]), []).append(int(value))
-        counted: dict[Labels, Calls] = {}
-        for key, count in calls.items():
-            if not key[0].startswith(self._leave_out):
-                buckets = tuple(after - before for before, after in pairwise((0, *cumulative[key])))
-                counted[key] = Calls(count, errors[key], buckets)
-        return counted, cache
+            if not labels["method"].startswith(self._leave_out):
+                cumulative.setdefault((labels["method"], labels["tool"]), []).append(int(value))
+        calls = {
+            key: Calls(errors[key], tuple(after - before for before, after in pairwise((0, *counts))))
+            for key, counts in cumulative.items()
+        }
+        return calls, cache
 
 
 def quantile(share: float, buckets: Sequence[int]) -> float | None:

@@ -30,10 +30,10 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from refdesk.calls import Call
+from refdesk.calls import Call, InputRequired
 from refdesk.config import OpenTelemetryConfig
-from refdesk.errors import RefdeskError
-from refdesk.telemetry.traces import Attributes, Trace, current_span, is_trace_id, record_to, use_span
+from refdesk.errors import MethodNotFound, RefdeskError
+from refdesk.telemetry.traces import Attributes, Trace, current_span, is_trace_id, use_span
 from refdesk.version import __version__
 
 PATH = "/v1/traces"
@@ -78,8 +78,18 @@ class OtlpSpans:
         span = self._tracer.start_span(
             _truncate(name), _build_context(caller), SpanKind.SERVER, attributes=attributes, record_exception=False
         )
-        with _enter_span(span), record_to(self):
-            yield OtlpCallSpan(span)
+        with self._enter(span):
+            try:
+                yield OtlpCallSpan(span)
+            except InputRequired:
+                raise
+            except BaseException as error:
+                if isinstance(error, MethodNotFound):
+                    # The name is derived from the unknown method.
+                    span.update_name("unknown")
+                    span.set_attribute("mcp.method.name", "unknown")
+                OtlpCallSpan(span).mark_error(error)
+                raise
 
     @contextmanager
     def child(self, name: str, attributes: Attributes) -> Iterator[None]:
@@ -88,14 +98,30 @@ class OtlpSpans:
         Of an error only the type is recorded, since its message may quote arguments.
         """
         span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=dict(attributes), record_exception=False)
-        with _enter_span(span):
+        with self._enter(span):
             try:
                 yield
             except BaseException as error:
-                OtlpCallSpan(span).mark_failed(
-                    type(error).__name__, error.code if isinstance(error, RefdeskError) else None
-                )
+                OtlpCallSpan(span).mark_error(error)
                 raise
+
+    @contextmanager
+    def _enter(self, span: Span) -> Iterator[None]:
+        """Make a span the current one, for OpenTelemetry and for `outgoing_headers`, and end it."""
+        span_context = span.get_span_context()
+        current = Trace(
+            f"{span_context.trace_id:032x}",
+            f"{span_context.span_id:016x}",
+            f"{span_context.trace_flags:02x}",
+            span_context.trace_state.to_header(),
+        )
+        token = otel_context.attach(set_span_in_context(span))
+        try:
+            with use_span(current, self):
+                yield
+        finally:
+            otel_context.detach(token)
+            span.end()
 
     def close(self, seconds: float) -> None:
         """Export what is queued, and block for `seconds` at most, even if the collector is gone."""
@@ -121,10 +147,8 @@ class OtlpCallSpan:
             self._span.set_attribute("rpc.response.status_code", str(code))
         self._span.set_status(Status(StatusCode.ERROR))
 
-    def clear_name(self) -> None:
-        """Replace a name that was derived from an unknown method."""
-        self._span.update_name("unknown")
-        self._span.set_attribute("mcp.method.name", "unknown")
+    def mark_error(self, error: BaseException) -> None:
+        self.mark_failed(type(error).__name__, error.code if isinstance(error, RefdeskError) else None)
 
 
 class _TraceIdGenerator(RandomIdGenerator):
@@ -180,22 +204,3 @@ def _build_context(caller: Trace | None) -> otel_context.Context:
             )
         )
     return set_span_in_context(parent, otel_context.Context())
-
-
-@contextmanager
-def _enter_span(span: Span) -> Iterator[None]:
-    """Make a span the current one, for OpenTelemetry and for `outgoing_headers`, and end it."""
-    span_context = span.get_span_context()
-    current = Trace(
-        f"{span_context.trace_id:032x}",
-        f"{span_context.span_id:016x}",
-        f"{span_context.trace_flags:02x}",
-        span_context.trace_state.to_header(),
-    )
-    token = otel_context.attach(set_span_in_context(span))
-    try:
-        with use_span(current):
-            yield
-    finally:
-        otel_context.detach(token)
-        span.end()

@@ -1,6 +1,6 @@
-"""W3C trace context, read from callers and passed to dependencies, and the interface of a span recorder.
+"""W3C trace context, read from callers and passed to dependencies, and the current span recorder.
 
-Works without a tracing library; `otlp` implements the recorder. https://www.w3.org/TR/trace-context/
+Works without a tracing library, which only the recorder in `otlp` needs. https://www.w3.org/TR/trace-context/
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from random import getrandbits
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from refdesk.calls import Call
+if TYPE_CHECKING:
+    from refdesk.telemetry.otlp import OtlpSpans
 
 KNOWN_FLAGS = 0x03
 """Sampled, and random trace id. Other bits are undefined and aren't propagated."""
@@ -89,30 +90,17 @@ def outgoing_headers() -> dict[str, str]:
         trace_id = _trace_id.get()
         if not is_trace_id(trace_id):
             return {}
-        span = Trace(trace_id, new_span_id())
+        # An id of zeros would be invalid.
+        span = Trace(trace_id, f"{getrandbits(64) or 1:016x}")
     headers = {"traceparent": span.traceparent}
     if span.state:
         headers["tracestate"] = span.state
     return headers
 
 
-def new_span_id() -> str:
-    """Return 16 random hexadecimal digits, not all zero."""
-    return f"{getrandbits(64) or 1:016x}"
-
-
 enter_trace = _trace_id.set
 leave_trace = _trace_id.reset
 """Set and reset the trace id for logs and outgoing requests. Bound methods, because they run for every call."""
-
-
-@contextmanager
-def use_span(span: Trace) -> Iterator[None]:
-    token = _current_span.set(span)
-    try:
-        yield
-    finally:
-        _current_span.reset(token)
 
 
 def _to_text(value: Any) -> str:
@@ -126,31 +114,7 @@ def _to_text(value: Any) -> str:
 Attributes = Mapping[str, str | int]
 
 
-class CallSpan(Protocol):
-    """The span of a call in progress."""
-
-    def mark_failed(self, kind: str, code: int | None = None) -> None:
-        """Mark the call as failed with an error type, and with its code on the wire if it has one."""
-        ...
-
-    def clear_name(self) -> None:
-        """Replace the span's name, because the method doesn't exist."""
-        ...
-
-
-class Spans(Protocol):
-    """Span recorder."""
-
-    def call(self, call: Call) -> AbstractContextManager[CallSpan]:
-        """Record a call, as a child of the caller's span if that is known."""
-        ...
-
-    def child(self, name: str, attributes: Attributes) -> AbstractContextManager[None]:
-        """Record a child of the current span. An exception marks it as failed."""
-        ...
-
-
-_spans: ContextVar[Spans | None] = ContextVar("refdesk.spans", default=None)
+_spans: ContextVar[OtlpSpans | None] = ContextVar("refdesk.spans", default=None)
 """The recorder of the current call, so that it needn't be passed down."""
 
 _NULL_SPAN = nullcontext()
@@ -166,10 +130,11 @@ def child_span(dependency: str, operation: str, attributes: Attributes | None = 
 
 
 @contextmanager
-def record_to(spans: Spans) -> Iterator[None]:
-    """Set the recorder for `child_span` in the block."""
-    token = _spans.set(spans)
+def use_span(span: Trace, spans: OtlpSpans) -> Iterator[None]:
+    """Make a span the current one in the block, and record its children with `spans`."""
+    span_token, spans_token = _current_span.set(span), _spans.set(spans)
     try:
         yield
     finally:
-        _spans.reset(token)
+        _spans.reset(spans_token)
+        _current_span.reset(span_token)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from anyio import to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.cache import Cache, Key, add_cache_flags
+from refdesk.cache.cache import Cache, Key, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Search

@@ -20,15 +20,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import orjson
 
-from refdesk.cache import Cache, Key
-from refdesk.calls import Call, Caller, UserId
+from refdesk.cache.cache import Cache, Key
+from refdesk.calls import Call, Caller, UserId, mark_partial_result
 from refdesk.config.server_model import DocsSource
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
-from refdesk.resilience.partial_results import mark_partial_result
 from refdesk.tools.client_callbacks import NO_CALLBACKS
 from refdesk.tools.hits import get_source
 from refdesk.validation import shorten

@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.answers.citations import check_grounding
 from refdesk.answers.extractive import build_not_found
-from refdesk.cache import Cache, Key, WireAnswer, add_cache_flags
+from refdesk.cache.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
 from refdesk.engines.base import (

@@ -16,6 +16,7 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
+from refdesk.calls import track_shortfalls
 from refdesk.config.models import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import open_conversions
 from refdesk.engines.base import NewDocument, Search, TextSource
@@ -29,7 +30,6 @@ from refdesk.engines.embedded.embedding.endpoint import (
     open_endpoint,
 )
 from refdesk.errors import BreakerOpen, EngineError
-from refdesk.resilience.partial_results import track_shortfalls
 from refdesk.telemetry import Metrics
 from tests.connections import closing
 from tests.contracts.engine import ACME

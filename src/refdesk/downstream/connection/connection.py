@@ -50,7 +50,7 @@ from refdesk.errors import (
     ServerRefused,
     ServerTooSlow,
 )
-from refdesk.resilience.deadlines import Deadlines, Overdue
+from refdesk.resilience.concurrency import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 from refdesk.support.tasks import TaskSet
 

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from refdesk.calls import mark_partial_result
 from refdesk.engines import analyzer, ranking
 from refdesk.engines.base import Hit, Passage, Search
 from refdesk.engines.embedded.embedding import Embedder
@@ -24,7 +25,6 @@ from refdesk.engines.ranking import ChunkCandidate, RankedChunk
 from refdesk.engines.storage.filters import Condition, compile_filter
 from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
 from refdesk.errors import DependencyError, EngineError
-from refdesk.resilience.partial_results import mark_partial_result
 
 LEXICAL_CANDIDATES, SEMANTIC_CANDIDATES = 60, 40
 """Lexical and semantic candidates. Twice as many hardly change the results on the development sets."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from refdesk.errors import BreakerOpen, DependencyError, R2RMisconfigured, Refused
-from refdesk.resilience.single_flight import SingleFlight
+from refdesk.resilience.concurrency import SingleFlight
 
 RENEW_EARLY_SECONDS = 300.0
 """Time before expiry when a token is renewed: the longest request should still finish with the old one."""

@@ -24,7 +24,7 @@ from refdesk.engines.r2r.http import NOT_FOUND
 from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.errors import EngineError, R2RRefused, RefdeskError
-from refdesk.resilience.single_flight import SingleFlight
+from refdesk.resilience.concurrency import SingleFlight
 from refdesk.telemetry import Log
 
 SYNC_SECONDS = 30.0

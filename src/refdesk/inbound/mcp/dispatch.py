@@ -22,7 +22,6 @@ from refdesk.errors import (
     Problem,
     RefdeskError,
 )
-from refdesk.inbound.asgi import Headers, RequestContext, enter_caller_trace
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.envelope import (
     RpcNotification,
@@ -51,10 +50,11 @@ from refdesk.inbound.mcp.revisions import (
     build_capabilities,
     check_modern_params,
     is_consistent,
-    read_params,
 )
 from refdesk.inbound.mcp.sessions import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub, Session
 from refdesk.inbound.mcp.streams import Channel
+from refdesk.inbound.requests import Headers, RequestContext, enter_caller_trace
+from refdesk.validation import validate
 
 if TYPE_CHECKING:
     from refdesk.inbound.mcp.sdk_rules import SdkRules
@@ -246,17 +246,17 @@ class McpDispatcher:
             case "initialize":
                 return self._initialize(request.params, context, session)
             case "logging/setLevel":
-                level = read_params(SetLevelParams, request.params).level
+                level = validate(SetLevelParams, request.params).level
                 if session is not None:
                     session.log_level = level
                 self._services.gateway.set_level(level)
             case "resources/subscribe":
-                uri = read_params(SubscribeParams, request.params).uri
+                uri = validate(SubscribeParams, request.params).uri
                 # Without a session, nothing could be delivered.
                 if session is not None and uri not in session.subscriptions:
                     await self._subscribe(uri, context.caller, session)
             case "resources/unsubscribe":
-                uri = read_params(SubscribeParams, request.params).uri
+                uri = validate(SubscribeParams, request.params).uri
                 caller = None if session is None else session.subscriptions.pop(uri, None)
                 if caller is not None:
                     self._services.gateway.unsubscribe(uri, caller)
@@ -264,7 +264,7 @@ class McpDispatcher:
 
     def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         log_client_info("initialize", params, context)
-        declared = read_params(InitializeParams, params)
+        declared = validate(InitializeParams, params)
         requested = declared.protocol_version
         revision = requested if requested in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[-1]
         if session is not None:
@@ -305,7 +305,7 @@ class McpDispatcher:
 
     async def _listen(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:
         """Send notifications until the client leaves or the server stops."""
-        wanted = read_params(ListenParams, request.params).notifications
+        wanted = validate(ListenParams, request.params).notifications
         stream = None if channel is None else channel.open()
         if stream is None:
             raise InvalidRequest("subscriptions/listen is answered with an event stream only")

@@ -6,9 +6,9 @@ Defined here rather than imported from the SDK, whose types take a quarter of a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from pydantic.alias_generators import to_camel
 
 from refdesk.calls import LOG_LEVELS, LogLevel
@@ -21,9 +21,9 @@ from refdesk.errors import (
     InvalidArguments,
     Problem,
 )
-from refdesk.inbound.asgi import Headers
 from refdesk.inbound.envelope import RpcRequest
-from refdesk.validation import invalid_arguments
+from refdesk.inbound.requests import Headers
+from refdesk.validation import validate
 from refdesk.version import __version__
 
 HANDSHAKE_REVISIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -151,17 +151,6 @@ class _ModernParams(BaseModel):
     meta: _ModernMeta = Field(alias="_meta")
 
 
-ParamsT = TypeVar("ParamsT", bound=BaseModel)
-
-
-def read_params(model: type[ParamsT], params: Mapping[str, Any]) -> ParamsT:
-    """Validate parameters. Raises InvalidArguments."""
-    try:
-        return model.model_validate(params)
-    except ValidationError as error:
-        raise invalid_arguments(error) from None
-
-
 def is_consistent(request: RpcRequest, headers: Headers | None) -> bool:
     """Return whether `_meta` names the stateless revision, and the headers are those of the request.
 
@@ -189,7 +178,7 @@ def check_modern_params(params: Mapping[str, Any]) -> None:
         or not _is_client_info(meta.get(CLIENT_INFO_META))
         or (LOG_LEVEL_META in meta and meta[LOG_LEVEL_META] not in LOG_LEVELS)
     ):
-        read_params(_ModernParams, params)
+        validate(_ModernParams, params)
     answers = params.get("inputResponses")
     if answers is not None:
         if not isinstance(answers, dict):

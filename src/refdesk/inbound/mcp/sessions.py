@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -17,14 +17,8 @@ from refdesk.calls import LOG_LEVELS, Caller, Event, ListChanged, LogLevel
 from refdesk.errors import ClientCannot, InternalError, InvalidRequest, Overloaded
 from refdesk.inbound.envelope import MessageId, RpcResponse
 from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS, SUBSCRIPTION_ID_META
-from refdesk.inbound.mcp.streams import (
-    EventStore,
-    EventStream,
-    Outbox,
-    SessionEvents,
-    encode_event,
-    encode_start,
-)
+from refdesk.inbound.mcp.streams import EventStore, EventStream, Outbox, SessionEvents, encode_event, encode_start
+from refdesk.inbound.requests import DisconnectWatcher
 
 MAX_LISTENERS = 1024
 """Maximum number of open `subscriptions/listen` requests."""
@@ -37,12 +31,8 @@ _request_numbers = count(1)
 """Numbers of requests to clients, unique across sessions: an id of another session's request matches nothing."""
 
 
-class Cancellable(Protocol):
-    """The work of a request in progress."""
-
-    def cancel(self) -> object:
-        """Stop the work. Nobody waits for its response."""
-        ...
+RequestWork = DisconnectWatcher | asyncio.Future[None]
+"""The work of a request in progress, over HTTP or on standard input and output."""
 
 
 class Session(ABC):
@@ -57,7 +47,7 @@ class Session(ABC):
         self.log_level: LogLevel = "debug"
         self.subscriptions: dict[str, Caller | None] = {}
         """The client's subscriptions by URI, with the caller who made them. None until the resource's server agrees."""
-        self.in_flight: dict[MessageId, Cancellable] = {}
+        self.in_flight: dict[MessageId, RequestWork] = {}
         """Requests of the client without a response yet."""
         self.is_closed = False
         self.key: object = object()
@@ -72,13 +62,13 @@ class Session(ABC):
         """Return whether log messages of a level are to be sent."""
         return LOG_LEVELS.index(level) >= LOG_LEVELS.index(self.log_level)
 
-    def begin(self, id: MessageId, work: Cancellable) -> None:
+    def begin(self, id: MessageId, work: RequestWork) -> None:
         """Register a request. Raises InvalidRequest while another one with its id is in progress."""
         if id in self.in_flight:
             raise InvalidRequest("A request with this id is still being answered in this session")
         self.in_flight[id] = work
 
-    def finish(self, id: MessageId, work: Cancellable) -> None:
+    def finish(self, id: MessageId, work: RequestWork) -> None:
         """Release the id of a request."""
         if self.in_flight.get(id) is work:
             del self.in_flight[id]
@@ -123,6 +113,7 @@ class HttpSession(Session):
         self.owner = _get_owner(caller)
         self.stream: EventStream | None = None
         self.last_used = 0.0
+        self.idle_timer: asyncio.TimerHandle | None = None
         self._store = store
         self._events = SessionEvents()
 
@@ -155,6 +146,8 @@ class HttpSession(Session):
         super().close()
         if self.stream is not None:
             self.stream.finish()
+        if self.idle_timer is not None:
+            self.idle_timer.cancel()
         self._store.drop_session(self._events)
 
 
@@ -166,7 +159,6 @@ class SessionTable:
         self._idle_seconds = idle_seconds
         self._on_close = on_close
         self._sessions: dict[str, HttpSession] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._events = EventStore()
         self._loop = asyncio.get_running_loop()
 
@@ -183,7 +175,7 @@ class SessionTable:
         """Open a session."""
         self._sessions[session.id] = session
         self.touch(session)
-        self._timers[session.id] = self._loop.call_later(self._idle_seconds, self._expire, session)
+        session.idle_timer = self._loop.call_later(self._idle_seconds, self._expire, session)
 
     def find(self, id: bytes, caller: Caller) -> HttpSession | None:
         """Return an open session of a caller."""
@@ -200,7 +192,6 @@ class SessionTable:
     def close(self, session: HttpSession) -> None:
         """End a session."""
         if self._sessions.pop(session.id, None) is not None:
-            self._timers.pop(session.id).cancel()
             session.close()
             self._on_close(session)
 
@@ -220,7 +211,7 @@ class SessionTable:
         is_busy = bool(session.in_flight) or session.stream is not None
         left = self._idle_seconds if is_busy else session.last_used + self._idle_seconds - self._loop.time()
         if left > 0:
-            self._timers[session.id] = self._loop.call_later(left, self._expire, session)
+            session.idle_timer = self._loop.call_later(left, self._expire, session)
         else:
             self.close(session)
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from refdesk.inbound.asgi import Send
+from refdesk.inbound.requests import Send
 
 PING_SECONDS = 15.0
 """Seconds of silence before a comment is sent, so that proxies don't close the stream as idle."""

@@ -16,12 +16,12 @@ import anyio
 import orjson
 from yarl import URL
 
+from refdesk.calls import mark_partial_result
 from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import LONGEST_PAUSE_SECONDS, Dependency, Pause, parse_retry_after
 from refdesk.resilience.http_client import open_http_session, read_body, split_login, wrap_body
-from refdesk.resilience.partial_results import mark_partial_result
 from refdesk.telemetry import outgoing_headers
 
 BATCH = 64

@@ -1,15 +1,19 @@
-"""ASGI requests and responses: context, body, disconnects, and an exception that carries an HTTP response."""
+"""HTTP requests on ASGI: who may send them, their context, body and disconnects, and simple responses."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, NamedTuple
 
 import orjson
 
 from refdesk.calls import Caller
+from refdesk.config import ServerConfig
 from refdesk.telemetry import Trace, read_trace, set_current_span
 
 Scope = MutableMapping[str, Any]
@@ -56,6 +60,116 @@ async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, b
 async def respond_json(send: Send, status: int, body: Any) -> None:
     """Send a complete JSON response."""
     await respond(send, status, orjson.dumps(body), JSON)
+
+
+ANY = "*"
+MAX_KNOWN_HOSTS = 256
+"""Maximum number of accepted Host values to cache. Clients send one or two, an attacker any number."""
+
+PROXY_HEADERS = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""Headers that proxies and tunnels add. Some of them still send this server's own name as Host."""
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Allowed hosts and origins of a server. They stop DNS rebinding and requests from pages of other sites."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    own_pages: frozenset[str] = frozenset()
+    """The subset of `origins` that belongs to this server."""
+    any_address: bool = False
+    """Whether any IP address is an accepted Host. DNS rebinding needs a name, so an address is safe."""
+    _known_hosts: set[bytes] = field(default_factory=set)
+
+    def allows_host(self, header: bytes | None) -> bool:
+        """Return whether the Host header names this server."""
+        if header is None:
+            return False
+        if header in self._known_hosts:
+            return True
+        match = _HOST.fullmatch(header.decode("latin-1"))
+        if match is None:
+            return False
+        host = (match[1] or match[2]).lower()
+        # The port isn't checked: a forwarded port differs from ours, and rebinding is about names.
+        allowed = ANY in self.hosts or host in self.hosts or (self.any_address and _is_address(host))
+        if allowed and len(self._known_hosts) < MAX_KNOWN_HOSTS:
+            self._known_hosts.add(header)
+        return allowed
+
+    def allows_origin(self, header: bytes | None, host: bytes | None = None) -> bool:
+        """Return whether a page of this origin may call. Requests without an Origin header are allowed."""
+        if header is None or ANY in self.origins:
+            return True
+        return header.decode("latin-1").lower() in self.origins or self.is_own_page(header, host)
+
+    def is_configured(self, header: bytes | None) -> bool:
+        """Return whether an origin is another site that the configuration allows."""
+        if header is None:
+            return False
+        return ANY in self.origins or header.decode("latin-1").lower() in self.origins - self.own_pages
+
+    def is_own_page(self, origin: bytes, host: bytes | None) -> bool:
+        """Return whether an origin is this server, under a configured name or under the Host of the request.
+
+        `https` counts too, because a TLS proxy may be in front of this server.
+        """
+        page = origin.decode("latin-1").lower()
+        if page in self.own_pages:
+            return True
+        scheme, _, name = page.partition("://")
+        is_same_host = host is not None and name == host.decode("latin-1").lower()
+        return is_same_host and scheme in ("http", "https") and self.allows_host(host)
+
+
+def build_access(settings: ServerConfig, port: int, *, authenticated: bool) -> Access:
+    """Build the access rules of a server that listens on this port.
+
+    On loopback only loopback names are accepted. Elsewhere, IP addresses and the configured names are. If API keys are
+    required and no names are configured, any name is accepted, since a page that rebinds a name has no key.
+    """
+    hosts = {host.lower() for host in settings.allowed_hosts}
+    if not hosts and authenticated and not settings.is_loopback:
+        hosts.add(ANY)
+    hosts |= LOOPBACK_NAMES | {settings.host.lower()}
+    names = {f"[{host}]" if ":" in host else host for host in hosts if host != ANY}
+    own_pages = {f"http://{name}:{port}" for name in names}
+    configured = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
+    return Access(
+        hosts=frozenset(hosts),
+        origins=frozenset(configured | own_pages),
+        own_pages=frozenset(own_pages),
+        any_address=not settings.is_loopback,
+    )
+
+
+def is_proxied(headers: Headers) -> bool:
+    """Return whether a proxy forwarded the request. If so, the client may be anyone, even on loopback."""
+    return not PROXY_HEADERS.isdisjoint(headers)
+
+
+def read_credential(authorization: bytes | None, api_key: bytes | None) -> str | None:
+    """Return the credential in `Authorization: Bearer …` or `X-API-Key`.
+
+    None if neither header was sent, empty if the header holds no credential.
+    """
+    if authorization is not None:
+        scheme, _, key = authorization.decode("utf-8", "replace").partition(" ")
+        return key.strip() if scheme.lower() == "bearer" and key.strip() else ""
+    return None if api_key is None else api_key.decode("utf-8", "replace").strip()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 class RequestContext(NamedTuple):
