@@ -51,7 +51,6 @@ from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion
-from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
 from refdesk.tools.file_sources import Sources, default_roots
@@ -60,7 +59,7 @@ from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import KnowledgePrompts, KnowledgeResources, publish_changes
 from refdesk.tools.reader import Reader
-from refdesk.tools.registry import Registry
+from refdesk.tools.registry import Dispatcher, Registry
 from refdesk.tools.tool_search import open_tool_search
 from refdesk.tools.windows import open_windows
 from refdesk.version import __version__

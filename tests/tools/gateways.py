@@ -31,9 +31,8 @@ from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.permissions import Permissions, can_reach
 from refdesk.policy.policies import Deadline, ResolveNames
-from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.gateway import Gateway, open_gateway
-from refdesk.tools.registry import Registry
+from refdesk.tools.registry import Dispatcher, Registry
 from refdesk.tools.tool_index import Embed
 from refdesk.tools.tool_search import open_tool_search
 from tests.waiting import PATIENCE_SECONDS, eventually

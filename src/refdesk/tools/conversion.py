@@ -25,11 +25,10 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.file_sources import ConvertFile, Sources
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
-from refdesk.tools.registry import Annotations, Registry, Tool
+from refdesk.tools.registry import Annotations, Registry, Tool, add_tools, tool
 from refdesk.validation import shorten
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}

@@ -41,6 +41,9 @@ SYNONYMS = (
 )
 """Names of the same argument. A tool lists one of them and accepts all."""
 
+MAX_ARGUMENTS = 100
+"""No tool has as many; validating hundreds of thousands of unknown names would take seconds."""
+
 MAX_EXACT_INTEGER = 2**53
 """Larger floats stand for several integers."""
 

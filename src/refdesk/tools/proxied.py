@@ -39,7 +39,8 @@ from refdesk.errors import (
 )
 from refdesk.tools.client_callbacks import NO_CALLBACKS, ClientCallbacks, NotOffered
 from refdesk.tools.long_results import LongResults
-from refdesk.tools.registry import Annotations, Completion
+from refdesk.tools.prompts import Completion
+from refdesk.tools.registry import Annotations
 from refdesk.tools.suspended_calls import SuspendedCall, SuspendedCalls
 
 TOOLSET = "downstream"
