@@ -69,15 +69,12 @@ class TransportListener(Protocol):
 
     def on_message(self, message: Message, related: str | None = None) -> None:
         """Handle a message. `related` is the id of the request whose response stream it came on, if it came on one."""
-        ...
 
     def on_garbage(self, what: str) -> None:
         """Handle data that isn't a message. Messages before and after it are unaffected."""
-        ...
 
     def on_close(self, error: RefdeskError) -> None:
         """Handle the end of the connection. Called once, also when this side closes it."""
-        ...
 
 
 class Transport(Protocol):
@@ -90,11 +87,9 @@ class Transport(Protocol):
         received. Errors of this message alone are raised; errors that end the connection are reported to the listener
         too. Cancelling closes the stream.
         """
-        ...
 
     def set_protocol_version(self, version: str) -> None:
         """Set the negotiated version. Called once, right after the handshake."""
-        ...
 
 
 class Callbacks(Protocol):
@@ -103,15 +98,12 @@ class Callbacks(Protocol):
     @property
     def key(self) -> object:
         """Identifies the client: equal for all calls of one client."""
-        ...
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Handle a notification that belongs to the call: progress or a log message."""
-        ...
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Answer a server request: sampling, elicitation or roots. A RefdeskError is returned to the server."""
-        ...
 
 
 class SessionEvents(Protocol):
@@ -120,11 +112,9 @@ class SessionEvents(Protocol):
     @property
     def on_notification(self) -> Callable[[str, Mapping[str, Any]], None]:
         """Handles a notification: a changed list or resource, or a log message."""
-        ...
 
     def on_disconnect(self, error: RefdeskError) -> None:
         """Handle the end of the connection."""
-        ...
 
 
 class PendingRequest:

@@ -108,15 +108,12 @@ class SessionOwner(Protocol):
 
     def on_open(self, session: Session) -> None:
         """Handle an opened session."""
-        ...
 
     def on_lost(self, session: Session, error: RefdeskError) -> None:
         """Handle the end of an opened session, whether intended or not."""
-        ...
 
     def on_closed(self, session: Session) -> None:
         """Handle a closed session: all resources are released."""
-        ...
 
 
 class Session:

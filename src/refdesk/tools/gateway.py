@@ -37,7 +37,6 @@ class ToolSearchIndex(Protocol):
 
     def index(self, tools: Iterable[ProxiedTool]) -> None:
         """Replace the indexed tools."""
-        ...
 
 
 @asynccontextmanager

@@ -60,15 +60,12 @@ class FleetMetrics(Protocol):
 
     def set_servers_by_state(self, states: Mapping[str, int]) -> None:
         """Set the number of servers in each state."""
-        ...
 
     def count_server_session(self, server: str) -> None:
         """Count an opened session."""
-        ...
 
     def set_held_tools(self, count: int) -> None:
         """Set the number of tools that wait for approval."""
-        ...
 
 
 class Fleet:
