@@ -13,7 +13,8 @@ from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.session import ServerProfile
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
-from refdesk.tools.proxied import MAX_ROUNDS, Forwarder
+from refdesk.tools.input_requests import MAX_ROUNDS
+from refdesk.tools.proxied import Forwarder
 from tests.tools.gateways import Talker
 
 pytestmark = pytest.mark.anyio

@@ -29,8 +29,8 @@ from refdesk.downstream.fleet.sanitize import visible
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.resilience.partial_results import mark_partial_result
-from refdesk.tools.client_callbacks import NO_CALLBACKS
 from refdesk.tools.hits import get_source
+from refdesk.tools.input_requests import NO_CALLBACKS
 from refdesk.validation import shorten
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]

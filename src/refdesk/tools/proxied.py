@@ -2,46 +2,38 @@
 
 Calls and results are forwarded unchanged. Only what routing needs is validated. A server's annotations are claims, and
 treated as such.
-
-Protocol revisions differ in how a server asks its client for input: during the call, or by ending it with an input
-request, for the client to call again. All four combinations work:
-
-    client  server
-    older   older    requests are forwarded while the call is open
-    newest  newest   the input request is forwarded, with the server's state wrapped
-    older   newest   the client is asked here, and the server called again
-    newest  older    the request continues in a task while the client is away (`suspended_calls`)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from refdesk.calls import SILENT, Call, Caller, Client, InputRequired
+from refdesk.calls import SILENT, Call, Caller
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Callbacks
 from refdesk.errors import (
-    ClientCannot,
     InvalidArguments,
-    InvalidCall,
-    MissingCapability,
     Problem,
     ServerTalksNonsense,
     UnknownPrompt,
     UnknownTool,
 )
-from refdesk.tools.client_callbacks import NO_CALLBACKS, ClientCallbacks, NotOffered
+from refdesk.tools.input_requests import (
+    MARGIN_SECONDS,
+    NO_CALLBACKS,
+    ClientCallbacks,
+    SuspendedCalls,
+    answer_input_requests,
+    build_capabilities,
+)
 from refdesk.tools.long_results import LongResults
 from refdesk.tools.prompts import Completion
 from refdesk.tools.registry import Annotations
-from refdesk.tools.suspended_calls import SuspendedCall, SuspendedCalls
 
 TOOLSET = "downstream"
 
@@ -58,22 +50,6 @@ NO_COMPLETION: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "ha
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 """Whether a caller may use something: server, name, and the server's tenants."""
-
-MAX_ROUNDS = 10
-"""Input requests per call before the server has to answer."""
-
-MARGIN_SECONDS = 5.0
-"""Added to the server's timeout, so that its own timeout error is the one reported."""
-
-CAPABILITY_BY_METHOD = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
-"""Requests a client can answer, and the capability that declares each."""
-
-_SUSPENDED_PREFIX, _SERVER_PREFIX = "waiting:", "server:"
-"""Prefixes of the request state held by a client: our own handle, or the server's state."""
 
 Result = dict[str, Any]
 
@@ -99,7 +75,7 @@ class Forwarder:
     async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         client = call.client
         if client.uses_input_required:
-            return await self._forward_for_modern_client(call, server, method, params)
+            return await self._suspended.forward(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is not SILENT:
             callbacks = ClientCallbacks(client)
@@ -107,48 +83,17 @@ class Forwarder:
             # Nobody receives progress, and the token may collide with another.
             params["_meta"] = {name: value for name, value in meta.items() if name != "progressToken"}
         profile = server.server_profile
-        capabilities = _build_capabilities(client) if profile is not None and profile.is_modern else None
+        capabilities = build_capabilities(client) if profile is not None and profile.is_modern else None
         result = await server.request(
             method, params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
         if "resultType" in result:
-            return await _answer_input_requests(call, server, method, params, result)
+            return await answer_input_requests(call, server, method, params, result)
         return result
 
     async def close(self) -> None:
         """Cancel suspended calls."""
         await self._suspended.close()
-
-    async def _forward_for_modern_client(
-        self, call: Call, server: Connection, method: str, params: dict[str, Any]
-    ) -> Result:
-        client, state, answers = call.client, params.pop("requestState", None), params.pop("inputResponses", None)
-        if isinstance(state, str) and state.startswith(_SUSPENDED_PREFIX):
-            suspended = self._suspended.take(state.removeprefix(_SUSPENDED_PREFIX), *_identify(call))
-            return await self._run_or_suspend(call, server, suspended, suspended.resume(client, answers))
-        # Before the handshake, the server may speak any revision.
-        profile = server.server_profile
-        may_be_modern, may_be_legacy = profile is None or profile.is_modern, profile is None or not profile.is_modern
-        request = partial(
-            server.request, method, params, token=call.credential, capabilities=_build_capabilities(client)
-        )
-        if may_be_modern:
-            _restore_state(params, server.name, state, answers)
-        if may_be_legacy and any(map(client.can, CAPABILITY_BY_METHOD)):
-            suspended = SuspendedCall(client)
-            result = await self._run_or_suspend(call, server, suspended, suspended.start(request))
-        else:
-            result = await request(callbacks=ClientCallbacks(client))
-        return _check_input_required(client, server, result)
-
-    async def _run_or_suspend(
-        self, call: Call, server: Connection, suspended: SuspendedCall, running: Awaitable[Result]
-    ) -> Result:
-        try:
-            return await running
-        except InputRequired as error:
-            handle = self._suspended.add(suspended, *_identify(call), server.call_seconds + MARGIN_SECONDS)
-            raise InputRequired(error.requests, _SUSPENDED_PREFIX + handle) from None
 
 
 def _is_well_formed(result: Result) -> bool:
@@ -162,74 +107,6 @@ def _is_well_formed(result: Result) -> bool:
         and (item.get("type") != "text" or "text" in item)
         for item in content
     )
-
-
-def _build_capabilities(client: Client) -> dict[str, Any]:
-    """Return the client's capabilities, for servers that receive them with every request."""
-    return {name: CLIENT_CAPABILITIES[name] for method, name in CAPABILITY_BY_METHOD.items() if client.can(method)}
-
-
-def _identify(call: Call) -> tuple[Hashable, Hashable]:
-    """Return the owner and the subject of a suspended call, which have to be the same when it's resumed."""
-    return (call.caller.tenant, call.caller.user), (call.method, call.target)
-
-
-def _restore_state(params: dict[str, Any], server: str, state: object, answers: object) -> None:
-    """Pass the client's responses and the server's own state to the server."""
-    if answers is not None:
-        params["inputResponses"] = answers
-    if isinstance(state, str):
-        prefix = f"{_SERVER_PREFIX}{server}:"
-        if not state.startswith(prefix):
-            raise InvalidCall("The requestState doesn't belong to this call")
-        params["requestState"] = state.removeprefix(prefix)
-
-
-def _check_input_required(client: Client, server: Connection, result: Result) -> Result:
-    """Return the result for a client of the newest revision; raise InputRequired if input is needed."""
-    if result.get("resultType") != "input_required":
-        return result
-    requests = _parse_input_requests(server, result)
-    for request in requests.values():
-        if not client.can(request["method"]):
-            raise MissingCapability(CAPABILITY_BY_METHOD.get(request["method"], request["method"]))
-    state = result.get("requestState")
-    raise InputRequired(requests, f"{_SERVER_PREFIX}{server.name}:{state}" if isinstance(state, str) else None)
-
-
-async def _answer_input_requests(
-    call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result
-) -> Result:
-    """Return the result for a client of an older revision, asking it for the required input."""
-    callbacks = ClientCallbacks(call.client)
-    for _ in range(MAX_ROUNDS):
-        if result.get("resultType") != "input_required":
-            # `complete` means nothing to a legacy client; other values might.
-            return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
-        answers = {}
-        for name, input_request in _parse_input_requests(server, result).items():
-            asked = input_request["method"]
-            try:
-                answers[name] = await callbacks.ask(name, asked, input_request.get("params") or {})
-            except NotOffered as error:
-                raise ClientCannot(f"This needs {asked} from the client, which can't do it.") from error
-        state = {"requestState": result["requestState"]} if "requestState" in result else {}
-        next_params = {**params, "inputResponses": answers, **state}
-        capabilities = _build_capabilities(call.client)
-        result = await server.request(
-            method, next_params, callbacks=callbacks, token=call.credential, capabilities=capabilities
-        )
-    raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
-
-
-def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
-    requests = result.get("inputRequests")
-    if isinstance(requests, dict) and all(
-        isinstance(input_request, Mapping) and isinstance(input_request.get("method"), str)
-        for input_request in requests.values()
-    ):
-        return requests
-    raise ServerTalksNonsense(f"The server {server.name!r} requested input without saying which")
 
 
 class _ProxiedEntry:
