@@ -28,7 +28,7 @@ from refdesk.tools.budget import Blocklist
 from refdesk.tools.file_sources import ConvertFile, Sources
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
-from refdesk.tools.registry import Annotations, Registry, Tool, add_tools, tool
+from refdesk.tools.registry import Annotations, Registry, Resources, Tool, add_tools, tool
 from refdesk.validation import shorten
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
@@ -239,7 +239,7 @@ def _parse_page_range(pages: str | None) -> PageRange | None:
     return chosen
 
 
-class ConvertedResources:
+class ConvertedResources(Resources):
     """Resources `document://{handle}/{form}`: a converted document in one piece."""
 
     SCHEME = "document://"
@@ -248,9 +248,6 @@ class ConvertedResources:
     def __init__(self, conversions: Conversions, blocklist: Blocklist) -> None:
         self._conversions = conversions
         self._blocklist = blocklist
-
-    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        return ()
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
         yield {

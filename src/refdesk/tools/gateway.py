@@ -18,7 +18,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
 from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
-from refdesk.tools.registry import Registry
+from refdesk.tools.registry import Registry, Resources
 from refdesk.validation import shorten
 
 logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def _has_toolset(caller: Caller) -> bool:
     return caller.toolsets is None or TOOLSET in caller.toolsets
 
 
-class ServerResources:
+class ServerResources(Resources):
     """The resource `refdesk://servers`: status of the servers that the caller may use, to explain missing tools."""
 
     def __init__(self, fleet: Fleet, reach: Reach) -> None:
@@ -171,9 +171,6 @@ class ServerResources:
                 "mimeType": "application/json",
             }
 
-    def templates(self) -> Iterable[Mapping[str, Any]]:
-        return ()
-
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if uri != SERVERS_URI:
             return None
@@ -183,9 +180,6 @@ class ServerResources:
             for name in self._list_open_servers(call)
         ]
         return [{"uri": SERVERS_URI, "mimeType": "application/json", "text": orjson.dumps(servers).decode()}]
-
-    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
-        return []
 
     def _list_open_servers(self, call: Call) -> list[str]:
         """Return the servers of which a caller may use anything."""

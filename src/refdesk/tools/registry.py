@@ -239,19 +239,22 @@ def add_tools(registry: Registry, holder: object, toolset: str) -> None:
 
 
 class Resources(Protocol):
-    """A resource provider for one URI scheme."""
+    """A resource provider for one URI scheme. By default, it lists nothing."""
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
         """Return the entries of `resources/list`."""
+        return ()
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
         """Return the entries of `resources/templates/list`."""
+        return ()
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         """Return the contents of a URI, or None if it is not served here."""
 
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         """Return completion values for a template variable; `context` has the other variables."""
+        return []
 
 
 class Registry:
