@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import orjson
 
 from refdesk.cache import Cache, Key
-from refdesk.calls import Call, Caller, UserId
+from refdesk.calls import Call, UserId
 from refdesk.config.server_model import DocsSource
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
@@ -31,9 +31,8 @@ from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.resilience.partial_results import mark_partial_result
 from refdesk.tools.hits import get_source
 from refdesk.tools.input_requests import NO_CALLBACKS
+from refdesk.tools.proxied import Reach
 from refdesk.validation import shorten
-
-Reach = Callable[[Caller, str, str, Collection[str]], bool]
 
 RRF_K = 60
 """The constant of reciprocal rank fusion, at its usual value: there is no data to tune it on."""
