@@ -33,8 +33,7 @@ from refdesk.policy.permissions import Permissions, can_reach
 from refdesk.policy.policies import Deadline, ResolveNames
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Dispatcher, Registry
-from refdesk.tools.tool_index import Embed
-from refdesk.tools.tool_search import open_tool_search
+from refdesk.tools.tool_search import Embed, open_tool_search
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]

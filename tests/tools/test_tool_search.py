@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
 from refdesk.engines.analyzer import extract_index_terms
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
-from refdesk.tools.tool_index import ToolIndex, ToolVectors, describe_tool
+from refdesk.tools.tool_search import ToolIndex, ToolVectors, describe_tool
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
 from tests.waiting import eventually
 
