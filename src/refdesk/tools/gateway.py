@@ -14,8 +14,8 @@ import orjson
 from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.sanitize import visible
 from refdesk.tools.proxied import TOOLSET, Downstream, Reach
 from refdesk.tools.registry import Registry, Resources
 from refdesk.tools.tool_search import ToolSearch
