@@ -1,6 +1,6 @@
 """Connection to one downstream server: timeouts, circuit breaker, status, typed errors, and its persistent session.
 
-If the settings ask for it, sessions are ephemeral instead; see `ephemeral`.
+If the settings ask for it, sessions are ephemeral instead; see `EphemeralSessions`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.backoff import Delay, RestartPolicy
-from refdesk.downstream.connection.ephemeral import EphemeralSessions
-from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, Leases
+from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, EphemeralSessions, Leases
 from refdesk.downstream.connection.subscriptions import (
     SET_LEVEL,
     SUBSCRIBE,
