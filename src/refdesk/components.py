@@ -26,9 +26,8 @@ from refdesk.console.server_methods import Servers
 from refdesk.documents.conversion_limits import MAX_FILE_BYTES
 from refdesk.documents.conversions import Conversions
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.files.server_files_watcher import ServerFilesWatcher
 from refdesk.downstream.files.server_log import ServerLog
-from refdesk.downstream.files.servers_file import OwnServers, list_server_files, load_servers
+from refdesk.downstream.files.servers_file import OwnServers, ServerFilesWatcher, list_server_files, load_servers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
