@@ -209,13 +209,6 @@ class Session:
         self.has_answered = True
         return answer
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification. Versions without a handshake have no client notifications."""
-        if self._is_modern:
-            logger.debug("downstream.not_told", extra={"fields": {"server": self.name, "method": method}})
-        else:
-            await self.peer.notify(method, params)
-
     async def list_all(self, method: str, member: str) -> list[Message]:
         """Return all entries of a paged list, up to the limits for pages, entries and bytes."""
         entries: list[Message] = []

@@ -235,12 +235,6 @@ class Connection:
         seconds = self.capabilities_seconds
         return await self._perform(lambda session: session.list_all(method, member), seconds, is_call=False)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification in all open sessions."""
-        for session in list(self.sessions):
-            if session.is_open:
-                await session.notify(method, params)
-
     def describe(self) -> dict[str, Any]:
         """Return the state of the connection for health checks and the console."""
         sessions = [session for session in self.sessions if session.is_open]
