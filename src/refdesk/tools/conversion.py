@@ -13,13 +13,7 @@ from pydantic import Field, StringConstraints
 
 from refdesk.calls import UPLOAD_METHOD, Call, TenantId, text_content, tool_answer
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
-from refdesk.documents.conversions import (
-    ConversionOptions,
-    Conversions,
-    Converted,
-    Export,
-    File,
-)
+from refdesk.documents.conversions import ConversionOptions, Conversions, Converted, Export, File
 from refdesk.documents.convert.formats import list_formats
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.scratch import scratch_file

@@ -21,13 +21,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Callbacks
-from refdesk.errors import (
-    InvalidArguments,
-    Problem,
-    ServerTalksNonsense,
-    UnknownPrompt,
-    UnknownTool,
-)
+from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense, UnknownPrompt, UnknownTool
 from refdesk.tools.input_requests import (
     MARGIN_SECONDS,
     NO_CALLBACKS,

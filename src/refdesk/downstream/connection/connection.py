@@ -40,15 +40,7 @@ from refdesk.downstream.session import (
     close_all,
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
-from refdesk.errors import (
-    DependencyError,
-    RefdeskError,
-    Refused,
-    ServerAway,
-    ServerGone,
-    ServerRefused,
-    ServerTooSlow,
-)
+from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 from refdesk.support.tasks import TaskSet

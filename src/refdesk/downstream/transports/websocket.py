@@ -225,11 +225,7 @@ class _Handshake:
 
 
 async def _connect(
-    name: str,
-    settings: McpServerConfig,
-    client: aiohttp.ClientSession,
-    timeouts: Timeouts,
-    tls: ssl.SSLContext | bool,
+    name: str, settings: McpServerConfig, client: aiohttp.ClientSession, timeouts: Timeouts, tls: ssl.SSLContext | bool
 ) -> ClientWebSocketResponse:
     url, headers = parse_url_and_headers(name, settings, ("ws", "wss", "http", "https"))
     try:
