@@ -49,10 +49,9 @@ from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import Projects, ScopeResolver
-from refdesk.tools.conversion import Conversion
+from refdesk.tools.conversion import Conversion, Sources, default_roots
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
-from refdesk.tools.file_sources import Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
