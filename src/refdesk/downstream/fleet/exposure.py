@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
@@ -272,47 +272,26 @@ def clean_definition(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
 
     Returns the same object if nothing was removed.
     """
-    return _clean_object(definition, 0)
+    cleaned, count = _clean(definition, 0)
+    return cast(Mapping[str, Any], cleaned), count
 
 
-def _clean_object(value: Mapping[str, Any], depth: int, *, is_named: bool = False) -> tuple[Mapping[str, Any], int]:
-    if depth > MAX_DEPTH:
-        raise TooDeep
-    changed: dict[str, Any] = {}
-    total = 0
-    for key, member in value.items():
-        if is_named:
-            cleaned, count = _clean_value(member, depth + 1)
-        else:
-            cleaned, count = _clean_keyword(key, member, depth + 1)
-        total += count
-        if cleaned is not member:
-            changed[key] = cleaned
-    return ({**value, **changed} if changed else value), total
-
-
-def _clean_keyword(key: str, member: Any, depth: int) -> tuple[Any, int]:
-    if isinstance(member, str):
-        return visible(member) if key in _TEXT_KEYS else (member, 0)
-    if key in _DATA_KEYS:
-        return member, 0
-    if key in _NAME_MAP_KEYS and isinstance(member, dict):
-        return _clean_object(member, depth, is_named=True)
-    return _clean_value(member, depth)
-
-
-def _clean_value(value: Any, depth: int) -> tuple[Any, int]:
-    if isinstance(value, dict):
-        return _clean_object(value, depth)
-    if not isinstance(value, list):
+def _clean(value: Any, depth: int, key: str = "") -> tuple[Any, int]:
+    """Clean a value of a definition. `key` is the keyword that has it, unless it's a member with an arbitrary name."""
+    if isinstance(value, str):
+        return visible(value) if key in _TEXT_KEYS else (value, 0)
+    if key in _DATA_KEYS or not isinstance(value, (dict, list)):
         return value, 0
     if depth > MAX_DEPTH:
         raise TooDeep
-    parts = [_clean_value(part, depth + 1) for part in value]
-    count = sum(found for _, found in parts)
-    if all(part is before for (part, _), before in zip(parts, value, strict=True)):
-        return value, count
-    return [part for part, _ in parts], count
+    if isinstance(value, list):
+        parts = [_clean(part, depth + 1) for part in value]
+        is_same = all(part is before for (part, _), before in zip(parts, value, strict=True))
+        return (value if is_same else [part for part, _ in parts]), sum(count for _, count in parts)
+    is_named = key in _NAME_MAP_KEYS
+    members = {name: _clean(member, depth + 1, "" if is_named else name) for name, member in value.items()}
+    changed = {name: member for name, (member, _) in members.items() if member is not value[name]}
+    return ({**value, **changed} if changed else value), sum(count for _, count in members.values())
 
 
 # Names
