@@ -77,14 +77,17 @@ class FleetCatalogue:
 
     def list_changes(self, before: FleetCatalogue) -> list[str]:
         """Return the changed lists: `tools`, `prompts`, `resources`. Templates count as resources."""
-        changed = {
-            "tools": _has_differences(before.tools, self.tools),
-            "prompts": _has_differences(before.prompts, self.prompts),
-            "resources": _has_differences(before.resources, self.resources)
-            or _has_differences(before.templates, self.templates)
-            or _get_definitions(before.duplicates) != _get_definitions(self.duplicates),
-        }
-        return [name for name, is_changed in changed.items() if is_changed]
+        now, then = self._list_definitions(), before._list_definitions()
+        return [name for name in now if now[name] != then[name]]
+
+    def _list_definitions(self) -> dict[str, Any]:
+        """Return what each list displays. Owner and staleness aren't displayed."""
+        tools, prompts, resources, templates = (
+            {name: offer.definition for name, offer in offers.items()}
+            for offers in (self.tools, self.prompts, self.resources, self.templates)
+        )
+        duplicates = {uri: [offer.definition for offer in offers] for uri, offers in self.duplicates.items()}
+        return {"tools": tools, "prompts": prompts, "resources": (resources, templates, duplicates)}
 
 
 def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
@@ -140,15 +143,6 @@ def _expose_by_uri(servers: Sequence[Member], list_name: ListName) -> dict[str, 
             offer = ExposedItem(server.connection, uri, entry.definition, uri, server.is_stale(list_name))
             found.setdefault(uri, []).append(offer)
     return found
-
-
-def _get_definitions(duplicates: Mapping[str, Sequence[ExposedItem]]) -> dict[str, list[Mapping[str, Any]]]:
-    return {uri: [offer.definition for offer in offers] for uri, offers in duplicates.items()}
-
-
-def _has_differences(before: Mapping[str, ExposedItem], now: Mapping[str, ExposedItem]) -> bool:
-    """Whether the displayed lists differ. Owner and staleness aren't displayed."""
-    return before.keys() != now.keys() or any(before[name].definition != now[name].definition for name in now)
 
 
 def _iter_splits(name: str, separator: str) -> Iterator[tuple[str, str]]:
