@@ -13,6 +13,7 @@ import binascii
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
 
 import orjson
@@ -455,22 +456,19 @@ class Dispatcher:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
     def _list_resources(self, call: Call) -> dict[str, Any]:
-        listings: list[Entry] = [
-            listing for resources in self._registry.resources for listing in resources.listing(call)
-        ]
-        downstream = self._registry.downstream
-        if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            listings += self._get_view("resources", call, lambda: downstream.list_resources(call.caller))
-        return self._paginate(call, "resources", listings)
+        own = chain.from_iterable(resources.listing(call) for resources in self._registry.resources)
+        return self._paginate(call, "resources", [*own, *self._list_downstream("resources", call)])
 
     def _list_templates(self, call: Call) -> dict[str, Any]:
-        templates: list[Entry] = [
-            template for resources in self._registry.resources for template in resources.templates()
-        ]
+        own = chain.from_iterable(resources.templates() for resources in self._registry.resources)
+        return self._paginate(call, "resourceTemplates", [*own, *self._list_downstream("templates", call)])
+
+    def _list_downstream(self, kind: str, call: Call) -> list[Entry]:
         downstream = self._registry.downstream
-        if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
-            templates += self._get_view("templates", call, lambda: downstream.list_templates(call.caller))
-        return self._paginate(call, "resourceTemplates", templates)
+        if downstream is None or DOWNSTREAM_TOOLSET not in self.resolve_toolsets(call):
+            return []
+        list_items = downstream.list_resources if kind == "resources" else downstream.list_templates
+        return self._get_view(kind, call, lambda: list_items(call.caller))
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
         uri = _require_text(call.params, "uri")
