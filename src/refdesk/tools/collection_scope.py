@@ -26,7 +26,7 @@ from refdesk.calls import Call, TenantId, UserId
 from refdesk.config import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError, ToolFailure
-from refdesk.support.fs import lock_file, replace_file
+from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.support.lru import BoundedDict
 from refdesk.validation import nearest_name, shorten
 
@@ -161,18 +161,14 @@ class MappingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: FileStamp = None
         self._entries: Mapping[str, Mapping[str, ProjectEntry]] = {}
 
     def get(self, tenant: TenantId, project: str) -> ProjectEntry | None:
         """Return a project's entry; the file is read again only if it has changed."""
         with self._translate_os_errors():
-            try:
-                info = self._path.stat()
-            except FileNotFoundError:
-                return None
-            stamp = (info.st_mtime_ns, info.st_size, info.st_ino)
-            if stamp != self._stamp:
+            stamp = read_stamp(self._path)
+            if stamp is None or stamp != self._stamp:
                 self._entries, self._stamp = self._read(), stamp
         return self._entries.get(tenant, {}).get(project)
 
