@@ -27,6 +27,7 @@ from refdesk.calls import Call, Handler, ToolEntry
 from refdesk.engines.analyzer import extract_index_terms, is_stop_word, weigh_query_terms
 from refdesk.engines.ranking import Scores, fuse, select_top
 from refdesk.errors import DependencyError, InvalidArguments, Problem
+from refdesk.support.tasks import cancel_all
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
@@ -173,8 +174,7 @@ class ToolSearch:
     async def close(self) -> None:
         """Stop indexing."""
         if self._indexing is not None:
-            self._indexing.cancel()
-            await asyncio.wait([self._indexing])
+            await cancel_all([self._indexing])
 
     async def search(self, arguments: SearchTools, call: Call) -> FoundTools:
         # Decided before waiting, since the tools may change meanwhile.

@@ -43,7 +43,7 @@ from refdesk.downstream.transports import open_transport as open_by_settings
 from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
-from refdesk.support.tasks import TaskSet
+from refdesk.support.tasks import TaskSet, cancel_all
 
 logger = logging.getLogger(__name__)
 
@@ -532,9 +532,7 @@ class PersistentSession:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.wait(waits)
+            await cancel_all(waits)
 
 
 def _to_public_error(error: RefdeskError) -> RefdeskError:
