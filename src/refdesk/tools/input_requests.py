@@ -103,8 +103,16 @@ class ClientCallbacks:
         return self._client.key
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Forward a server's notification."""
-        await forward_notification(self._client, method, params)
+        """Forward progress or a log message; malformed ones are dropped."""
+        if method == "notifications/progress":
+            done, total, message = params.get("progress"), params.get("total"), params.get("message")
+            if isinstance(done, (int, float)):
+                total = total if isinstance(total, (int, float)) else None
+                await self._client.progress(done, total, message if isinstance(message, str) else None)
+        elif method == "notifications/message":
+            level, logger = params.get("level"), params.get("logger")
+            known_level: LogLevel = level if level in _LEVELS else "info"
+            await self._client.log(known_level, params.get("data"), logger if isinstance(logger, str) else None)
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Forward a server's request and return the client's response."""
@@ -144,19 +152,6 @@ def check_capability(client: Client, method: str) -> Mapping[str, Any] | None:
     if method == "roots/list":
         return {"roots": []}
     raise NotOffered(method)
-
-
-async def forward_notification(client: Client, method: str, params: Mapping[str, Any]) -> None:
-    """Forward progress or a log message to a client; malformed ones are dropped."""
-    if method == "notifications/progress":
-        done, total, message = params.get("progress"), params.get("total"), params.get("message")
-        if isinstance(done, (int, float)):
-            total = total if isinstance(total, (int, float)) else None
-            await client.progress(done, total, message if isinstance(message, str) else None)
-    elif method == "notifications/message":
-        level, logger = params.get("level"), params.get("logger")
-        known_level: LogLevel = level if level in _LEVELS else "info"
-        await client.log(known_level, params.get("data"), logger if isinstance(logger, str) else None)
 
 
 def build_capabilities(client: Client) -> dict[str, Any]:
@@ -229,26 +224,21 @@ class _PendingRequest:
     answer: asyncio.Future[Mapping[str, Any]]
 
 
-class SuspendedCall:
+class SuspendedCall(ClientCallbacks):
     """A call that can be suspended and resumed; also the callbacks of its server."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        super().__init__(client)
         self._is_suspended = False
         self._pending: dict[str, _PendingRequest] = {}
         self._request_count = 0
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[Result] | None = None
 
-    @property
-    def key(self) -> object:
-        """Key of the client that made the first call."""
-        return self._client.key
-
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward a server's notification; dropped while suspended."""
         if not self._is_suspended:
-            await forward_notification(self._client, method, params)
+            await super().tell(method, params)
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Wait until the client has returned with the response."""
