@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -222,7 +221,7 @@ class ToolSearch:
             self._is_indexed.set()
             vectors = await self._vectors.embed_tools(indexed)
             if vectors is not None and indexed is self._pending:
-                self._index = index.with_vectors(vectors)
+                index.vectors = vectors
 
 
 def _filter_by_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str, ProxiedTool]:
@@ -258,18 +257,18 @@ class ToolDescription:
 
     def count_terms(self) -> Counter[str]:
         """Return the weighted term frequencies."""
+        fields = (
+            (self.name, NAME_WEIGHT),
+            (self.title, TITLE_WEIGHT),
+            (self.description, DESCRIPTION_WEIGHT),
+            (" ".join(self.arguments), ARGUMENT_WEIGHT),
+        )
         counts: Counter[str] = Counter()
-        for text, weight in self._iter_fields():
+        for text, weight in fields:
             for word in extract_index_terms(text):
                 if not is_stop_word(word):
                     counts[word] += weight
         return counts
-
-    def _iter_fields(self) -> Iterable[tuple[str, int]]:
-        yield self.name, NAME_WEIGHT
-        yield self.title, TITLE_WEIGHT
-        yield self.description, DESCRIPTION_WEIGHT
-        yield " ".join(self.arguments), ARGUMENT_WEIGHT
 
 
 def describe_tool(name: str, server: str, definition: Mapping[str, Any]) -> ToolDescription:
@@ -286,11 +285,12 @@ def _format_argument(name: str, schema: Any) -> str:
 
 
 class ToolIndex:
-    """Immutable search index of tools."""
+    """Search index of tools."""
 
     def __init__(self, tools: Sequence[ToolDescription]) -> None:
         self.tools = tools
         self.vectors: NDArray[np.float32] | None = None
+        """Set when the tools are embedded. Until then, the search is lexical only."""
         counts = [tool.count_terms() for tool in tools]
         lengths = np.array([count.total() for count in counts], dtype=np.float64)
         self._norms = BM25_K1 * (1 - BM25_B + BM25_B * lengths / max(lengths.sum() / len(tools), 1.0))
@@ -298,12 +298,6 @@ class ToolIndex:
         for number, count in enumerate(counts):
             for word, frequency in count.items():
                 self._postings.setdefault(word, []).append((number, frequency))
-
-    def with_vectors(self, vectors: NDArray[np.float32]) -> ToolIndex:
-        """Return a copy with vectors for semantic search."""
-        index = copy(self)
-        index.vectors = vectors
-        return index
 
     def search(self, query: str, vector: NDArray[np.float32] | None, allowed: Iterable[int], limit: int) -> list[int]:
         """Return the indexes of the best allowed tools, best first, without those that do not match."""
