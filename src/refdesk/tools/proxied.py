@@ -270,13 +270,10 @@ class Downstream:
         prompts = self.prompts
         return prompts.get(name) or next((prompt for prompt in prompts.values() if prompt.original == name), None)
 
-    def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """Return the resources that a caller may read."""
-        return self._list_open(self.fleet.catalogue.resources, caller)
-
-    def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """Return the templates that a caller may use."""
-        return self._list_open(self.fleet.catalogue.templates, caller)
+    def list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
+        """Return the resources or templates that a caller may use."""
+        found = (self._find_open(item, caller) for uri, item in items.items() if not self.is_own(uri))
+        return (item.definition for item in found if item is not None)
 
     async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
         """Return the result of the owning server, or of the first server that has the resource."""
@@ -335,10 +332,6 @@ class Downstream:
     def is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
         """Return whether a caller may use a server's resource."""
         return self.reach(caller, server.name, uri, server.settings.tenants)
-
-    def _list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
-        found = (self._find_open(item, caller) for uri, item in items.items() if not self.is_own(uri))
-        return (item.definition for item in found if item is not None)
 
     def _find_open(self, item: ExposedItem, caller: Caller) -> ExposedItem | None:
         """Return the first item of a URI that the caller may use."""

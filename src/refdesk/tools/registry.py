@@ -467,8 +467,9 @@ class Dispatcher:
         downstream = self._registry.downstream
         if downstream is None or DOWNSTREAM_TOOLSET not in self.resolve_toolsets(call):
             return []
-        list_items = downstream.list_resources if kind == "resources" else downstream.list_templates
-        return self._get_view(kind, call, lambda: list_items(call.caller))
+        catalogue = downstream.fleet.catalogue
+        items = catalogue.resources if kind == "resources" else catalogue.templates
+        return self._get_view(kind, call, lambda: downstream.list_open(items, call.caller))
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
         uri = _require_text(call.params, "uri")
