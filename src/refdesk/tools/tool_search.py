@@ -39,7 +39,6 @@ SEARCH, CALL = "search_tools", "call_tool"
 DESCRIPTION_CHARACTERS = 600
 """Length of a description: models choose by its first sentences, and some servers write pages."""
 
-
 BM25_K1, BM25_B = 1.2, 0.5
 """BM25's k1 and b; long descriptions are not penalized much, as each tool has only one."""
 
@@ -52,6 +51,7 @@ LEXICAL_WEIGHT = 0.2
 EMBEDDED_CHARACTERS = 500
 """Length of the embedded description, which says first what a tool does."""
 
+OpenTools = Callable[[Call], Iterable[ToolEntry]]
 Embed = Callable[[Sequence[str]], Awaitable[NDArray[np.float32]]]
 """Returns a unit vector for each text."""
 
@@ -100,7 +100,7 @@ class _CallTool(Tool[CallTool]):
 
 @asynccontextmanager
 async def open_tool_search(
-    open_tools: Callable[[Call], Iterable[ToolEntry]], handle: Handler, registry: Registry, embed: Embed | None = None
+    open_tools: OpenTools, handle: Handler, registry: Registry, embed: Embed | None = None
 ) -> AsyncIterator[ToolSearch]:
     """Register both tools; see `ToolSearch`."""
     search = ToolSearch(open_tools, handle, registry, embed)
@@ -114,13 +114,7 @@ async def open_tool_search(
 class ToolSearch:
     """Searches tools and calls them like a direct call."""
 
-    def __init__(
-        self,
-        open_tools: Callable[[Call], Iterable[ToolEntry]],
-        handle: Handler,
-        registry: Registry,
-        embed: Embed | None = None,
-    ) -> None:
+    def __init__(self, open_tools: OpenTools, handle: Handler, registry: Registry, embed: Embed | None) -> None:
         """`open_tools` returns the tools a caller may use, listed or not.
 
         `handle` answers a call for one of them, under the same policies as a direct call.
