@@ -69,6 +69,16 @@ async def test_a_server_that_asks_without_end_is_given_up() -> None:
     assert capabilities.keys() == {"elicitation"}
 
 
+async def test_a_server_may_ask_up_to_the_limit() -> None:
+    client = Talker(ELICIT)
+
+    async def ask_while_allowed(callbacks: Any) -> dict[str, Any]:
+        return dict(ASKING) if len(client.asked) < MAX_ROUNDS else {"content": []}
+
+    assert await forward_call(Forwarder(), Server(ask_while_allowed, "2026-07-28"), client) == {"content": []}
+    assert len(client.asked) == MAX_ROUNDS
+
+
 @pytest.mark.parametrize("requests", [None, [], {"a": 1}, {"a": {"method": 5}}, {"a": {}}])
 async def test_a_server_that_asks_for_nothing_in_particular_is_not_understood(requests: Any) -> None:
     server = Server(always({"resultType": "input_required", "inputRequests": requests}), "2026-07-28")

@@ -186,11 +186,11 @@ async def answer_input_requests(
     call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result
 ) -> Result:
     """Return the result for a client of an older revision, asking it for the required input."""
-    callbacks = ClientCallbacks(call.client)
-    for _ in range(MAX_ROUNDS):
-        if result.get("resultType") != "input_required":
-            # `complete` means nothing to a legacy client; other values might.
-            return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
+    callbacks, rounds = ClientCallbacks(call.client), 0
+    while result.get("resultType") == "input_required":
+        if rounds == MAX_ROUNDS:
+            raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
+        rounds += 1
         answers = {}
         for name, input_request in _parse_input_requests(server, result).items():
             asked = input_request["method"]
@@ -204,7 +204,8 @@ async def answer_input_requests(
         result = await server.request(
             method, next_params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
-    raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
+    # `complete` means nothing to a legacy client; other values might.
+    return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
 
 
 def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
