@@ -249,16 +249,21 @@ class Projects:
         return project.path or (entry.path if entry else "")
 
 
-async def _request_project(call: Call) -> Project | None:
-    """Ask the client for its roots, and return the first one's project."""
+async def request_roots(call: Call) -> list[str]:
+    """Ask the client for its roots, and return their URIs. There are none if it can't answer."""
     try:
         answer = await call.client.ask("roots", "roots/list", {})
     except (ClientCannot, MissingCapability):
-        return None
+        return []
     roots = answer.get("roots")
-    for root in roots if isinstance(roots, list) else ():
+    return [str(root.get("uri", "")) for root in roots if isinstance(root, Mapping)] if isinstance(roots, list) else []
+
+
+async def _request_project(call: Call) -> Project | None:
+    """Return the project of the client's first root."""
+    for uri in await request_roots(call):
         try:
-            parts = urlsplit(str(root.get("uri", "")) if isinstance(root, Mapping) else "")
+            parts = urlsplit(uri)
         except ValueError:
             continue
         path = unquote(parts.path) if parts.scheme else ""

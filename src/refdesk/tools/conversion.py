@@ -30,13 +30,12 @@ from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import (
     CannotOpen,
-    ClientCannot,
     DocumentNotFound,
     InvalidArguments,
-    MissingCapability,
     Problem,
 )
 from refdesk.tools.budget import Blocklist
+from refdesk.tools.collection_scope import request_roots
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
 from refdesk.tools.registry import Annotations, Registry, Resources, Tool, add_tools, tool
@@ -375,12 +374,7 @@ class Sources:
             trusted = self._settings.client_roots
             if trusted == "none" or (trusted == "local" and not call.caller.local):
                 raise
-            try:
-                answer = await call.client.ask("roots", "roots/list", {})
-            except (ClientCannot, MissingCapability):
-                answer = {}
-            uris = [str(root.get("uri", "")) for root in answer.get("roots", ())]
-            roots = [Path(path) for uri in uris if (path := _parse_file_uri(uri))]
+            roots = [Path(path) for uri in await request_roots(call) if (path := _parse_file_uri(uri))]
             if not roots:
                 raise
         return await to_thread.run_sync(find, [*self._roots, *roots])
@@ -415,6 +409,10 @@ def _write_base64(file: IO[bytes], content: str) -> int:
 
 
 def _parse_file_uri(uri: str) -> str:
-    parts = urlsplit(uri)
+    """Return the path of a `file:` URI, or an empty string if it has none below the root."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return ""
     path = unquote(parts.path)
     return path if parts.scheme == "file" and os.path.isabs(path) and path != os.sep else ""
