@@ -16,8 +16,8 @@ from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.tools.proxied import TOOLSET, Downstream, Reach
-from refdesk.tools.registry import Registry, Resources
+from refdesk.tools.proxied import Downstream, Reach
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Resources
 from refdesk.tools.tool_search import ToolSearch
 from refdesk.validation import shorten
 
@@ -127,7 +127,7 @@ class Gateway:
 
 
 def _has_toolset(caller: Caller) -> bool:
-    return caller.toolsets is None or TOOLSET in caller.toolsets
+    return caller.toolsets is None or DOWNSTREAM_TOOLSET in caller.toolsets
 
 
 class ServerResources(Resources):

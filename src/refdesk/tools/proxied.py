@@ -31,9 +31,7 @@ from refdesk.tools.input_requests import (
     build_capabilities,
 )
 from refdesk.tools.prompts import Completion
-from refdesk.tools.registry import Annotations, Resources
-
-TOOLSET = "downstream"
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Resources
 
 COMPLETIONS_DECLARED = "2025-03-26"
 """First revision in which servers declare that they support completion."""
@@ -126,7 +124,7 @@ def _is_well_formed(result: Result) -> bool:
 class _ProxiedEntry:
     """Base of proxied tools and prompts."""
 
-    toolset: ClassVar[str] = TOOLSET
+    toolset: ClassVar[str] = DOWNSTREAM_TOOLSET
 
     def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
         self.name = item.exposed

@@ -28,8 +28,8 @@ from refdesk.engines.ranking import Scores, fuse, select_top
 from refdesk.errors import DependencyError, InvalidArguments, Problem
 from refdesk.support.tasks import cancel_all
 from refdesk.tools.json_schema import Arguments, Result
-from refdesk.tools.proxied import TOOLSET, ProxiedTool
-from refdesk.tools.registry import Annotations, Registry, Tool
+from refdesk.tools.proxied import ProxiedTool
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Registry, Tool
 from refdesk.validation import nearest_name, shorten
 
 logger = logging.getLogger(__name__)
@@ -138,7 +138,7 @@ class ToolSearch:
                     "Find tools of the connected servers by what they do. Answers with the name, description and "
                     f"inputSchema of the best; call one with {CALL}."
                 ),
-                toolset=TOOLSET,
+                toolset=DOWNSTREAM_TOOLSET,
                 arguments=SearchTools,
                 handler=self.search,
                 result=FoundTools,
@@ -150,7 +150,7 @@ class ToolSearch:
                 name=CALL,
                 title="Call a tool",
                 description=f"Call a tool that {SEARCH} found, with arguments that fit its inputSchema.",
-                toolset=TOOLSET,
+                toolset=DOWNSTREAM_TOOLSET,
                 arguments=CallTool,
                 handler=self.call,
                 annotations=_WorstCaseAnnotations(),
