@@ -53,12 +53,12 @@ CUT_META = "refdesk/cut"
 """Metadata key that describes the truncation, as the last text item does for models."""
 
 PAGE_CHARACTERS = 40_000
-"""Page size: some ten thousand tokens of English, which every client accepts."""
+"""Size of a page of a stored result: some ten thousand tokens of English, which every client accepts."""
 
 RETENTION_SECONDS = 600.0
 MAX_STORED_BYTES = 67_108_864
 MAX_STORED_PER_CALLER = 20
-"""Limits on age, total size and results per caller; the oldest are evicted first."""
+"""Limits of stored results: age, total size and number per caller; the oldest are evicted first."""
 
 SLICE_CHARACTERS = 2000
 """Characters counted at a time, so that text far beyond the budget is never tokenized."""
@@ -336,6 +336,9 @@ class Downstream:
         uri = item.original
         items = self.fleet.catalogue.duplicates.get(uri, (item,))
         return next((candidate for candidate in items if self.is_reachable(caller, candidate.connection, uri)), None)
+
+
+# Long results
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,13 +58,13 @@ MAX_LINE_CHARACTERS = 2000
 """Characters kept of a line of stderr. The longest lines of tracebacks are shorter; longer ones are data."""
 
 MAX_LINE_BYTES = 65_536
-"""Bytes considered of a line. The rest up to its end is dropped."""
+"""Bytes considered of a line of stderr. The rest up to its end is dropped."""
 
 MAX_KEPT_LINES = 200
-"""Last lines kept for diagnosis."""
+"""Last lines of stderr kept for diagnosis."""
 
 LINES_PER_SECOND = 100
-"""Lines logged per second. The rest of a flood is only counted."""
+"""Lines of stderr logged per second. The rest of a flood is only counted."""
 
 MIN_SECRET_CHARACTERS = 6
 """Shorter secrets would match ordinary words."""
