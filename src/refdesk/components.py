@@ -27,9 +27,8 @@ from refdesk.console.server_methods import Servers
 from refdesk.documents.conversion_limits import MAX_FILE_BYTES
 from refdesk.documents.conversions import Conversions
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.files.server_files_watcher import ServerFilesWatcher
 from refdesk.downstream.files.server_log import ServerLog
-from refdesk.downstream.files.servers_file import OwnServers, list_server_files, load_servers
+from refdesk.downstream.files.servers_file import OwnServers, ServerFilesWatcher, list_server_files, load_servers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
@@ -48,17 +47,15 @@ from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import Projects, ScopeResolver
-from refdesk.tools.conversion import Conversion
-from refdesk.tools.dispatcher import Dispatcher
+from refdesk.tools.conversion import Conversion, Sources, default_roots
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
-from refdesk.tools.file_sources import Sources, default_roots
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import KnowledgePrompts, KnowledgeResources, publish_changes
 from refdesk.tools.reader import Reader
-from refdesk.tools.registry import Registry
+from refdesk.tools.registry import Dispatcher, Registry
 from refdesk.tools.tool_search import open_tool_search
 from refdesk.tools.windows import open_windows
 from refdesk.version import __version__

@@ -16,7 +16,8 @@ from pydantic import Field
 from refdesk.calls import Call, text_content, tool_answer
 from refdesk.errors import ToolFailure
 from refdesk.tools.json_schema import Arguments
-from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool, ToolResult
+from refdesk.tools.prompts import Prompt, PromptArgument
+from refdesk.tools.registry import Registry, Tool, ToolResult
 from tests.conformance.content import (
     AUDIO,
     DEFAULTS,

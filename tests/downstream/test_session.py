@@ -341,10 +341,3 @@ async def test_lists_and_their_answers_are_traced(caplog: pytest.LogCaptureFixtu
         ("downstream.list_asked", {"server": "it", "method": "tools/list"}),
         ("downstream.listed", {"server": "it", "method": "tools/list", "entries": 1}),
     ]
-
-
-async def test_a_server_of_the_newest_revision_is_sent_no_notifications() -> None:
-    server = Loopback(NEW)
-    async with open_test_session(server, NEW) as session:
-        await session.notify("notifications/roots/list_changed")
-        assert server.methods == ["server/discover"]

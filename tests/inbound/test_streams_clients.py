@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.context import ClientRequestContext
 
 from refdesk.calls import Call
-from refdesk.tools.registry import Prompt
+from refdesk.tools.prompts import Prompt
 from tests.inbound.streaming import ELICIT, SAMPLE, ask_name, offer
 from tests.servers import RunningServer
 from tests.waiting import PATIENCE_SECONDS

@@ -30,11 +30,9 @@ from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.policies import Deadline, Permissions, ResolveNames, can_reach
-from refdesk.tools.dispatcher import Dispatcher
 from refdesk.tools.gateway import Gateway, open_gateway
-from refdesk.tools.registry import Registry
-from refdesk.tools.tool_index import Embed
-from refdesk.tools.tool_search import open_tool_search
+from refdesk.tools.registry import Dispatcher, Registry
+from refdesk.tools.tool_search import Embed, open_tool_search
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]

@@ -205,6 +205,21 @@ async def test_the_roots_of_a_client_are_open_where_they_are_believed(
         assert (await desk.handle(call)).is_error is not opened
 
 
+@pytest.mark.parametrize("roots", [None, "nonsense", ["nonsense", {}, {"uri": "file://["}]])
+async def test_roots_that_make_no_sense_open_nothing(
+    settings: Callable[..., Config], project: Path, roots: Any
+) -> None:
+    class ClientWithNonsense(ClientWithRoots):
+        async def ask(self, name: str, method: str, params: Any) -> dict[str, Any]:
+            return {"roots": roots}
+
+    (elsewhere := project.parent / "elsewhere").mkdir()
+    async with open_desk(settings(convert__roots=[str(elsewhere)], convert__client_roots="all")) as desk:
+        params = {"name": "convert_docx", "arguments": {"file_path": str(project / "office" / "guide.docx")}}
+        answer = await desk.handle(Call("tools/call", params, LOCAL, ClientWithNonsense(project)))
+        assert answer.text.startswith("There is no file")
+
+
 async def test_exactly_one_source_is_wanted(shared_desk: Desk) -> None:
     for arguments in ({}, {"file_path": "a", "resource": "b"}):
         with pytest.raises(InvalidArguments, match="exactly one"):

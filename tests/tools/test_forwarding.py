@@ -13,7 +13,8 @@ from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.session import ServerProfile
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
-from refdesk.tools.proxied import MAX_ROUNDS, Forwarder
+from refdesk.tools.input_requests import MAX_ROUNDS
+from refdesk.tools.proxied import Forwarder
 from tests.tools.gateways import Talker
 
 pytestmark = pytest.mark.anyio
@@ -66,6 +67,16 @@ async def test_a_server_that_asks_without_end_is_given_up() -> None:
     assert params["inputResponses"] == {"a": ELICIT["elicitation/create"]}
     assert params["requestState"] == "s"
     assert capabilities.keys() == {"elicitation"}
+
+
+async def test_a_server_may_ask_up_to_the_limit() -> None:
+    client = Talker(ELICIT)
+
+    async def ask_while_allowed(callbacks: Any) -> dict[str, Any]:
+        return dict(ASKING) if len(client.asked) < MAX_ROUNDS else {"content": []}
+
+    assert await forward_call(Forwarder(), Server(ask_while_allowed, "2026-07-28"), client) == {"content": []}
+    assert len(client.asked) == MAX_ROUNDS
 
 
 @pytest.mark.parametrize("requests", [None, [], {"a": 1}, {"a": {"method": 5}}, {"a": {}}])

@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.calls import Caller, InputRequired, UserId
 from refdesk.errors import InvalidCall, MissingCapability, Overloaded, ServerTooSlow
-from refdesk.tools.suspended_calls import MAX_SUSPENDED_PER_CALLER, SuspendedCall, SuspendedCalls
+from refdesk.tools.input_requests import MAX_SUSPENDED_PER_CALLER, SuspendedCall, SuspendedCalls
 from tests.gateway.desks import run_out_of_time
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
 from tests.waiting import eventually

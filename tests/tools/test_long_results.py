@@ -11,13 +11,7 @@ import pytest
 from refdesk.calls import ANONYMOUS, Call, Caller, TenantId, UserId, text_content
 from refdesk.documents.tokens import MAX_CHARACTERS_PER_TOKEN, count_tokens
 from refdesk.errors import InvalidArguments, ServerTalksNonsense, UnknownResource
-from refdesk.tools.long_results import (
-    CUT_META,
-    MAX_STORED_PER_CALLER,
-    PAGE_CHARACTERS,
-    SLICE_CHARACTERS,
-    LongResults,
-)
+from refdesk.tools.proxied import CUT_META, MAX_STORED_PER_CALLER, PAGE_CHARACTERS, SLICE_CHARACTERS, LongResults
 from tests.tools.gateways import open_test_desk, talkative, text_of
 
 pytestmark = pytest.mark.anyio

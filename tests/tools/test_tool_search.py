@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
 from refdesk.engines.analyzer import extract_index_terms
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
-from refdesk.tools.tool_index import ToolIndex, ToolVectors, describe_tool
+from refdesk.tools.tool_search import ToolIndex, ToolVectors, describe_tool
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
 from tests.waiting import eventually
 
@@ -156,7 +156,8 @@ async def test_meaning_finds_what_words_do_not_and_only_new_tools_are_embedded()
     assert found is not None
     query = "do I need an umbrella"
     assert by_words.search(query, await vectors.embed_query(query), [0, 1], 1) == []
-    assert by_words.with_vectors(found).search(query, await vectors.embed_query(query), [0, 1], 1) == [0]
+    by_words.vectors = found
+    assert by_words.search(query, await vectors.embed_query(query), [0, 1], 1) == [0]
     meaning.asked.clear()
     await vectors.embed_tools([*tools, tool("third", "Another.")])
     assert len(meaning.asked) == 1

@@ -14,6 +14,7 @@ from anyio.lowlevel import checkpoint
 from yarl import URL
 
 from refdesk.calls import TenantId
+from refdesk.config import ReaderConfig
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry import Metrics
@@ -31,8 +32,11 @@ BROKEN = answer(b"", "500 Internal Server Error")
 async def windows_of(
     *answers: bytes | Script, timeout_seconds: float = waiting.PATIENCE_SECONDS
 ) -> AsyncIterator[tuple[RemoteWindows, Endpoint]]:
+    settings = ReaderConfig.model_validate(
+        {"retrieval_api_key": "the-key", "retrieval_timeout_seconds": timeout_seconds}
+    )
     async with running_endpoint(*answers) as service, aiohttp.ClientSession() as session:
-        yield RemoteWindows(session, URL(service.url), "the-key", timeout_seconds), service
+        yield RemoteWindows(session, URL(service.url), None, settings), service
 
 
 async def ask(windows: RemoteWindows) -> Sequence[WindowChunk]:

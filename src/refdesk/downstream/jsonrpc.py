@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
@@ -69,15 +70,12 @@ class TransportListener(Protocol):
 
     def on_message(self, message: Message, related: str | None = None) -> None:
         """Handle a message. `related` is the id of the request whose response stream it came on, if it came on one."""
-        ...
 
     def on_garbage(self, what: str) -> None:
         """Handle data that isn't a message. Messages before and after it are unaffected."""
-        ...
 
     def on_close(self, error: RefdeskError) -> None:
         """Handle the end of the connection. Called once, also when this side closes it."""
-        ...
 
 
 class Transport(Protocol):
@@ -90,11 +88,9 @@ class Transport(Protocol):
         received. Errors of this message alone are raised; errors that end the connection are reported to the listener
         too. Cancelling closes the stream.
         """
-        ...
 
     def set_protocol_version(self, version: str) -> None:
         """Set the negotiated version. Called once, right after the handshake."""
-        ...
 
 
 class Callbacks(Protocol):
@@ -103,15 +99,12 @@ class Callbacks(Protocol):
     @property
     def key(self) -> object:
         """Identifies the client: equal for all calls of one client."""
-        ...
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Handle a notification that belongs to the call: progress or a log message."""
-        ...
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Answer a server request: sampling, elicitation or roots. A RefdeskError is returned to the server."""
-        ...
 
 
 class SessionEvents(Protocol):
@@ -120,25 +113,20 @@ class SessionEvents(Protocol):
     @property
     def on_notification(self) -> Callable[[str, Mapping[str, Any]], None]:
         """Handles a notification: a changed list or resource, or a log message."""
-        ...
 
     def on_disconnect(self, error: RefdeskError) -> None:
         """Handle the end of the connection."""
-        ...
 
 
+@dataclass(slots=True, eq=False)
 class PendingRequest:
     """A request that was sent and has no response yet."""
 
-    __slots__ = ("answer", "callbacks", "id", "notifications", "notifier", "server_requests")
-
-    def __init__(self, id: str, answer: asyncio.Future[Message], callbacks: Callbacks | None) -> None:
-        self.id = id
-        self.answer = answer
-        self.callbacks = callbacks
-        self.notifications: deque[tuple[str, Mapping[str, Any]]] | None = None
-        self.notifier: asyncio.Task[None] | None = None
-        self.server_requests: dict[str | int, asyncio.Task[None]] | None = None
+    answer: asyncio.Future[Message]
+    callbacks: Callbacks | None
+    notifications: deque[tuple[str, Mapping[str, Any]]] | None = None
+    notifier: asyncio.Task[None] | None = None
+    server_requests: dict[str | int, asyncio.Task[None]] = field(default_factory=dict)
 
 
 class Peer:
@@ -155,7 +143,7 @@ class Peer:
         self._pending: dict[str, PendingRequest] = {}
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
-        self._fallback = None if fallback is None else PendingRequest("", self._loop.create_future(), fallback)
+        self._fallback = None if fallback is None else PendingRequest(self._loop.create_future(), fallback)
         self._tasks = TaskSet()
         self._unsent = 0
         self.garbage = 0
@@ -181,7 +169,7 @@ class Peer:
         """
         transport = self._require_transport()
         id = str(uuid4())
-        pending = PendingRequest(id, self._loop.create_future(), callbacks)
+        pending = PendingRequest(self._loop.create_future(), callbacks)
         self._pending[id] = pending
         try:
             if params is None:
@@ -262,7 +250,7 @@ class Peer:
         if method == "notifications/cancelled":
             id = params.get("requestId")
             for each in (*self._pending.values(), *(() if self._fallback is None else (self._fallback,))):
-                if each.server_requests and isinstance(id, (str, int)) and id in each.server_requests:
+                if isinstance(id, (str, int)) and id in each.server_requests:
                     each.server_requests[id].cancel()
             return
         if method == "notifications/progress":
@@ -300,7 +288,7 @@ class Peer:
         pending = self._find_related(related)
         if pending is not None and related is None:
             # Any call of this client may be meant, so the requests are spread over them.
-            pending = min(self._list_same_client(pending), key=lambda each: len(each.server_requests or ()))
+            pending = min(self._list_same_client(pending), key=lambda each: len(each.server_requests))
         if pending is None or pending.callbacks is None:
             pending = self._fallback
         if pending is None:
@@ -310,8 +298,6 @@ class Peer:
                 error = {"code": METHOD_NOT_FOUND, "message": f"{method} can't be assigned to one client"}
                 self._respond(id, {"error": error})
             return
-        if pending.server_requests is None:
-            pending.server_requests = {}
         server_requests = pending.server_requests
         if id in server_requests or len(server_requests) >= MAX_SERVER_REQUESTS:
             error = {"code": INTERNAL_ERROR, "message": "Too many concurrent requests"}
@@ -329,7 +315,7 @@ class Peer:
         self, pending: PendingRequest, id: str | int, method: str, params: Mapping[str, Any]
     ) -> None:
         callbacks, server_requests = pending.callbacks, pending.server_requests
-        if callbacks is None or server_requests is None:
+        if callbacks is None:
             return
         try:
             answer: Message = {"result": await callbacks.ask(str(id), method, params)}
@@ -384,8 +370,6 @@ class Peer:
             for task in server_requests.values():
                 task.cancel()
             return
-        if others[0].server_requests is None:
-            others[0].server_requests = {}
         transferred = others[0].server_requests
         for id, task in server_requests.items():
             transferred[id] = task

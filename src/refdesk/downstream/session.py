@@ -108,15 +108,12 @@ class SessionOwner(Protocol):
 
     def on_open(self, session: Session) -> None:
         """Handle an opened session."""
-        ...
 
     def on_lost(self, session: Session, error: RefdeskError) -> None:
         """Handle the end of an opened session, whether intended or not."""
-        ...
 
     def on_closed(self, session: Session) -> None:
         """Handle a closed session: all resources are released."""
-        ...
 
 
 class Session:
@@ -211,13 +208,6 @@ class Session:
             self.in_flight -= 1
         self.has_answered = True
         return answer
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification. Versions without a handshake have no client notifications."""
-        if self._is_modern:
-            logger.debug("downstream.not_told", extra={"fields": {"server": self.name, "method": method}})
-        else:
-            await self.peer.notify(method, params)
 
     async def list_all(self, method: str, member: str) -> list[Message]:
         """Return all entries of a paged list, up to the limits for pages, entries and bytes."""

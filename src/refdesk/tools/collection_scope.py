@@ -26,7 +26,7 @@ from refdesk.calls import Call, TenantId, UserId
 from refdesk.config import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError, ToolFailure
-from refdesk.support.fs import lock_file, replace_file
+from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.support.lru import BoundedDict
 from refdesk.validation import nearest_name, shorten
 
@@ -161,18 +161,14 @@ class MappingFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: FileStamp = None
         self._entries: Mapping[str, Mapping[str, ProjectEntry]] = {}
 
     def get(self, tenant: TenantId, project: str) -> ProjectEntry | None:
         """Return a project's entry; the file is read again only if it has changed."""
         with self._translate_os_errors():
-            try:
-                info = self._path.stat()
-            except FileNotFoundError:
-                return None
-            stamp = (info.st_mtime_ns, info.st_size, info.st_ino)
-            if stamp != self._stamp:
+            stamp = read_stamp(self._path)
+            if stamp is None or stamp != self._stamp:
                 self._entries, self._stamp = self._read(), stamp
         return self._entries.get(tenant, {}).get(project)
 
@@ -253,16 +249,21 @@ class Projects:
         return project.path or (entry.path if entry else "")
 
 
-async def _request_project(call: Call) -> Project | None:
-    """Ask the client for its roots, and return the first one's project."""
+async def request_roots(call: Call) -> list[str]:
+    """Ask the client for its roots, and return their URIs. There are none if it can't answer."""
     try:
         answer = await call.client.ask("roots", "roots/list", {})
     except (ClientCannot, MissingCapability):
-        return None
+        return []
     roots = answer.get("roots")
-    for root in roots if isinstance(roots, list) else ():
+    return [str(root.get("uri", "")) for root in roots if isinstance(root, Mapping)] if isinstance(roots, list) else []
+
+
+async def _request_project(call: Call) -> Project | None:
+    """Return the project of the client's first root."""
+    for uri in await request_roots(call):
         try:
-            parts = urlsplit(str(root.get("uri", "")) if isinstance(root, Mapping) else "")
+            parts = urlsplit(uri)
         except ValueError:
             continue
         path = unquote(parts.path) if parts.scheme else ""

@@ -16,7 +16,6 @@ from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_links, resolve_reference
 from refdesk.tools.federation import Federation, ForeignPassage, SourceResult, fuse_rankings, summarize_sources
 from refdesk.tools.hits import format_provenance, make_excerpt
@@ -24,7 +23,8 @@ from refdesk.tools.json_schema import Arguments
 from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage, fit_lines, format_document
 from refdesk.tools.passages import Passages, format_pending, search_passages
 from refdesk.tools.places import TextPlace, locate
-from refdesk.tools.registry import Prompt, PromptArgument, Registry
+from refdesk.tools.prompts import Prompt, PromptArgument
+from refdesk.tools.registry import Registry, add_tools, tool
 
 TOOLSET = "docs"
 ALL = "all"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,18 +21,17 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import orjson
 
 from refdesk.cache.cache import Cache, Key
-from refdesk.calls import Call, Caller, UserId, mark_partial_result
+from refdesk.calls import Call, UserId, mark_partial_result
 from refdesk.config.server_model import DocsSource
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.sanitize import visible
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
-from refdesk.tools.client_callbacks import NO_CALLBACKS
 from refdesk.tools.hits import get_source
+from refdesk.tools.input_requests import NO_CALLBACKS
+from refdesk.tools.proxied import Reach
 from refdesk.validation import shorten
-
-Reach = Callable[[Caller, str, str, Collection[str]], bool]
 
 RRF_K = 60
 """The constant of reciprocal rank fusion, at its usual value: there is no data to tune it on."""

@@ -5,23 +5,21 @@ Announces changes of their lists, and forwards subscriptions, log levels and ins
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.sanitize import visible
-from refdesk.tools.proxied import TOOLSET, Downstream, ProxiedTool, Reach
-from refdesk.tools.registry import Registry
+from refdesk.tools.proxied import Downstream, Reach
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Resources
+from refdesk.tools.tool_search import ToolSearch
 from refdesk.validation import shorten
-
-logger = logging.getLogger(__name__)
 
 INSTRUCTIONS_CHARACTERS, ALL_INSTRUCTIONS_CHARACTERS = 600, 4000
 """Length of the instructions of one server, and of all: untrusted text that clients read on every turn."""
@@ -32,14 +30,6 @@ SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "r
 """Fields useful to callers; processes, restarts and breakers are for administrators."""
 
 
-class ToolSearchIndex(Protocol):
-    """Search index for tools that are not listed."""
-
-    def index(self, tools: Iterable[ProxiedTool]) -> None:
-        """Replace the indexed tools."""
-        ...
-
-
 @asynccontextmanager
 async def open_gateway(
     fleet: Fleet,
@@ -48,45 +38,37 @@ async def open_gateway(
     *,
     reach: Reach,
     own_schemes: Collection[str] = (),
-    search: ToolSearchIndex | None = None,
+    search: ToolSearch | None = None,
 ) -> AsyncIterator[Gateway]:
     """Expose the fleet until the block ends, which cancels suspended calls.
 
     `reach` decides what a caller may use, and `own_schemes` are the URI schemes reserved for Refdesk. With `search`,
     tools are searchable instead of listed.
     """
-    gateway = Gateway(fleet, registry, settings, reach, own_schemes, search)
+    max_tokens, lists_tools = settings.max_result_tokens, search is None
+    downstream = Downstream(fleet, reach, own_schemes, max_tokens=max_tokens, lists_tools=lists_tools)
     try:
-        yield gateway
+        yield Gateway(downstream, registry, search)
     finally:
-        await gateway.downstream.forward.close()
+        await downstream.forward.close()
 
 
 class Gateway:
     """Registers downstream items in the registry, announces changes, and forwards subscriptions and log levels."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        registry: Registry,
-        settings: DownstreamConfig,
-        reach: Reach,
-        own_schemes: Collection[str] = (),
-        search: ToolSearchIndex | None = None,
-    ) -> None:
-        self._fleet = fleet
+    def __init__(self, downstream: Downstream, registry: Registry, search: ToolSearch | None) -> None:
+        self.downstream = downstream
+        self._fleet = downstream.fleet
         self._registry = registry
         self._search = search
-        self.downstream = Downstream(
-            fleet, reach, own_schemes, max_tokens=settings.max_result_tokens, lists_tools=search is None
-        )
-        registry.downstream = self.downstream
-        registry.add_resources(self.downstream.results)
-        registry.add_resources(ServerResources(fleet, reach))
-        fleet.listen(self._on_lists_changed)
-        fleet.add_notification_listener(self._on_notification)
+        self._resources = ServerResources(downstream)
+        registry.downstream = downstream
+        registry.add_resources(downstream.results)
+        registry.add_resources(self._resources)
+        self._fleet.listen(self._on_lists_changed)
+        self._fleet.add_notification_listener(self._on_notification)
         if search is not None:
-            search.index(self.downstream.tools.values())
+            search.index(downstream.tools.values())
 
     # Subscriptions, log level and instructions.
 
@@ -110,10 +92,10 @@ class Gateway:
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the servers that a caller can reach."""
         lines = ["Instructions of the connected servers:"]
-        for name, server in self._fleet.servers.items():
+        for server in self._resources.list_open_servers(caller) if _has_toolset(caller) else ():
             given = server.server_profile.instructions if server.server_profile is not None else None
-            if given and self._has_anything_for(caller, server):
-                lines.append(f"{name}: {shorten(visible(given)[0].strip(), INSTRUCTIONS_CHARACTERS)}")
+            if given:
+                lines.append(f"{server.name}: {shorten(visible(given)[0].strip(), INSTRUCTIONS_CHARACTERS)}")
         return shorten("\n".join(lines), ALL_INSTRUCTIONS_CHARACTERS) if len(lines) > 1 else ""
 
     # Events of the fleet.
@@ -143,27 +125,20 @@ class Gateway:
     def _can_subscribe(self, caller: Caller, server: Connection, uri: str) -> bool:
         return _has_toolset(caller) and self.downstream.is_reachable(caller, server, uri)
 
-    def _has_anything_for(self, caller: Caller, server: Connection) -> bool:
-        """Return whether a caller can reach the server or any of its tools."""
-        if not _has_toolset(caller):
-            return False
-        tools = (item.original for item in self._fleet.catalogue.tools.values() if item.connection is server)
-        return any(self.downstream.is_reachable(caller, server, name) for name in ("", *tools))
-
 
 def _has_toolset(caller: Caller) -> bool:
-    return caller.toolsets is None or TOOLSET in caller.toolsets
+    return caller.toolsets is None or DOWNSTREAM_TOOLSET in caller.toolsets
 
 
-class ServerResources:
+class ServerResources(Resources):
     """The resource `refdesk://servers`: status of the servers that the caller may use, to explain missing tools."""
 
-    def __init__(self, fleet: Fleet, reach: Reach) -> None:
-        self._fleet = fleet
-        self._reach = reach
+    def __init__(self, downstream: Downstream) -> None:
+        self._downstream = downstream
+        self._fleet = downstream.fleet
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        if self._list_open_servers(call):
+        if self.list_open_servers(call.caller):
             yield {
                 "uri": SERVERS_URI,
                 "name": "servers",
@@ -172,29 +147,20 @@ class ServerResources:
                 "mimeType": "application/json",
             }
 
-    def templates(self) -> Iterable[Mapping[str, Any]]:
-        return ()
-
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if uri != SERVERS_URI:
             return None
-        statuses = self._fleet.describe()
+        statuses, names = self._fleet.describe(), [server.name for server in self.list_open_servers(call.caller)]
         servers = [
             {"server": name, **{key: statuses[name][key] for key in SHOWN_FIELDS if key in statuses[name]}}
-            for name in self._list_open_servers(call)
+            for name in names
         ]
         return [{"uri": SERVERS_URI, "mimeType": "application/json", "text": orjson.dumps(servers).decode()}]
 
-    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
-        return []
-
-    def _list_open_servers(self, call: Call) -> list[str]:
-        """Return the servers of which a caller may use anything."""
-        names = {server.name: [""] for server in self._fleet.servers.values()}
+    def list_open_servers(self, caller: Caller) -> list[Connection]:
+        """Return the servers of which a caller may use anything: the server itself or any of its tools."""
+        names = {server: [""] for server in self._fleet.servers.values()}
         for item in self._fleet.catalogue.tools.values():
-            names.get(item.connection.name, []).append(item.original)
-        return [
-            name
-            for name, server in self._fleet.servers.items()
-            if any(self._reach(call.caller, name, item, server.settings.tenants) for item in names[name])
-        ]
+            names.get(item.connection, []).append(item.original)
+        is_reachable = self._downstream.is_reachable
+        return [server for server in names if any(is_reachable(caller, server, name) for name in names[server])]

@@ -33,12 +33,11 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFail
 from refdesk.ingest.ingester import follow_documents
 from refdesk.ingest.sources import build_url_source, list_folder
 from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
-from refdesk.tools.declaration import add_tools, tool
+from refdesk.tools.conversion import ConvertFile, LocatedPath, Sources
 from refdesk.tools.document_lookup import build_document_not_found
-from refdesk.tools.file_sources import ConvertFile, LocatedPath, Sources
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS
-from refdesk.tools.registry import Annotations, Registry
+from refdesk.tools.registry import Annotations, Registry, add_tools, tool
 from refdesk.validation import shorten
 
 TOOLSET = "r2r"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.json_schema import GenerateJsonSchema
 
 from refdesk.errors import InvalidArguments, Problem
 
@@ -40,6 +39,9 @@ SYNONYMS = (
     ("anchor_chunk_id", "chunk_id"),
 )
 """Names of the same argument. A tool lists one of them and accepts all."""
+
+MAX_ARGUMENTS = 100
+"""No tool has as many; validating hundreds of thousands of unknown names would take seconds."""
 
 MAX_EXACT_INTEGER = 2**53
 """Larger floats stand for several integers."""
@@ -74,9 +76,7 @@ class ResultItem(BaseModel):
 def build_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return the trimmed JSON Schema of a model."""
     # Results are described as serialized, arguments as sent.
-    schema = model.model_json_schema(
-        mode="serialization" if issubclass(model, Result) else "validation", schema_generator=_NoTitles
-    )
+    schema = model.model_json_schema(mode="serialization" if issubclass(model, Result) else "validation")
     definitions = schema.pop("$defs", {})
     schema.pop("description", None)
     trimmed = _trim(schema, definitions)
@@ -109,14 +109,6 @@ def add_choices(schema: Mapping[str, Any], choices: Mapping[str, Sequence[str]])
     for name, values in choices.items():
         properties[name] = {**properties[name], "enum": list(values)}
     return {**schema, "properties": properties}
-
-
-class _NoTitles(GenerateJsonSchema):
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def get_title_from_name(self, name: str) -> str:
-        return ""
 
 
 def _trim(node: Any, definitions: Mapping[str, Any]) -> Any:

@@ -1,48 +1,37 @@
-"""Tools, prompts and resources of downstream servers as registry entries.
+"""Tools, prompts and resources of downstream servers as registry entries, and the results of their calls.
 
 Calls and results are forwarded unchanged. Only what routing needs is validated. A server's annotations are claims, and
-treated as such.
-
-Protocol revisions differ in how a server asks its client for input: during the call, or by ending it with an input
-request, for the client to call again. All four combinations work:
-
-    client  server
-    older   older    requests are forwarded while the call is open
-    newest  newest   the input request is forwarded, with the server's state wrapped
-    older   newest   the client is asked here, and the server called again
-    newest  older    the request continues in a task while the client is away (`suspended_calls`)
+treated as such. Long results of tools are truncated, and their whole text is stored as a paged resource.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from refdesk.calls import SILENT, Call, Caller, Client, InputRequired
+import orjson
+
+from refdesk.calls import SILENT, Call, Caller, text_content
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Callbacks
-from refdesk.errors import (
-    ClientCannot,
-    InvalidArguments,
-    InvalidCall,
-    MissingCapability,
-    Problem,
-    ServerTalksNonsense,
-    UnknownPrompt,
-    UnknownTool,
+from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense, UnknownPrompt, UnknownTool
+from refdesk.tools.input_requests import (
+    MARGIN_SECONDS,
+    NO_CALLBACKS,
+    ClientCallbacks,
+    SuspendedCalls,
+    answer_input_requests,
+    build_capabilities,
 )
-from refdesk.tools.client_callbacks import NO_CALLBACKS, ClientCallbacks, NotOffered
-from refdesk.tools.long_results import LongResults
-from refdesk.tools.registry import Annotations, Completion
-from refdesk.tools.suspended_calls import SuspendedCall, SuspendedCalls
-
-TOOLSET = "downstream"
+from refdesk.tools.prompts import Completion
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Resources
 
 COMPLETIONS_DECLARED = "2025-03-26"
 """First revision in which servers declare that they support completion."""
@@ -58,21 +47,21 @@ NO_COMPLETION: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "ha
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 """Whether a caller may use something: server, name, and the server's tenants."""
 
-MAX_ROUNDS = 10
-"""Input requests per call before the server has to answer."""
+RESULTS_PREFIX = "refdesk://results/"
 
-MARGIN_SECONDS = 5.0
-"""Added to the server's timeout, so that its own timeout error is the one reported."""
+CUT_META = "refdesk/cut"
+"""Metadata key that describes the truncation, as the last text item does for models."""
 
-CAPABILITY_BY_METHOD = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
-"""Requests a client can answer, and the capability that declares each."""
+PAGE_CHARACTERS = 40_000
+"""Size of a page of a stored result: some ten thousand tokens of English, which every client accepts."""
 
-_SUSPENDED_PREFIX, _SERVER_PREFIX = "waiting:", "server:"
-"""Prefixes of the request state held by a client: our own handle, or the server's state."""
+RETENTION_SECONDS = 600.0
+MAX_STORED_BYTES = 67_108_864
+MAX_STORED_PER_CALLER = 20
+"""Limits of stored results: age, total size and number per caller; the oldest are evicted first."""
+
+SLICE_CHARACTERS = 2000
+"""Characters counted at a time, so that text far beyond the budget is never tokenized."""
 
 Result = dict[str, Any]
 
@@ -98,7 +87,7 @@ class Forwarder:
     async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         client = call.client
         if client.uses_input_required:
-            return await self._forward_for_modern_client(call, server, method, params)
+            return await self._suspended.forward(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is not SILENT:
             callbacks = ClientCallbacks(client)
@@ -106,48 +95,17 @@ class Forwarder:
             # Nobody receives progress, and the token may collide with another.
             params["_meta"] = {name: value for name, value in meta.items() if name != "progressToken"}
         profile = server.server_profile
-        capabilities = _build_capabilities(client) if profile is not None and profile.is_modern else None
+        capabilities = build_capabilities(client) if profile is not None and profile.is_modern else None
         result = await server.request(
             method, params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
         if "resultType" in result:
-            return await _answer_input_requests(call, server, method, params, result)
+            return await answer_input_requests(call, server, method, params, result)
         return result
 
     async def close(self) -> None:
         """Cancel suspended calls."""
         await self._suspended.close()
-
-    async def _forward_for_modern_client(
-        self, call: Call, server: Connection, method: str, params: dict[str, Any]
-    ) -> Result:
-        client, state, answers = call.client, params.pop("requestState", None), params.pop("inputResponses", None)
-        if isinstance(state, str) and state.startswith(_SUSPENDED_PREFIX):
-            suspended = self._suspended.take(state.removeprefix(_SUSPENDED_PREFIX), *_identify(call))
-            return await self._run_or_suspend(call, server, suspended, suspended.resume(client, answers))
-        # Before the handshake, the server may speak any revision.
-        profile = server.server_profile
-        may_be_modern, may_be_legacy = profile is None or profile.is_modern, profile is None or not profile.is_modern
-        request = partial(
-            server.request, method, params, token=call.credential, capabilities=_build_capabilities(client)
-        )
-        if may_be_modern:
-            _restore_state(params, server.name, state, answers)
-        if may_be_legacy and any(map(client.can, CAPABILITY_BY_METHOD)):
-            suspended = SuspendedCall(client)
-            result = await self._run_or_suspend(call, server, suspended, suspended.start(request))
-        else:
-            result = await request(callbacks=ClientCallbacks(client))
-        return _check_input_required(client, server, result)
-
-    async def _run_or_suspend(
-        self, call: Call, server: Connection, suspended: SuspendedCall, running: Awaitable[Result]
-    ) -> Result:
-        try:
-            return await running
-        except InputRequired as error:
-            handle = self._suspended.add(suspended, *_identify(call), server.call_seconds + MARGIN_SECONDS)
-            raise InputRequired(error.requests, _SUSPENDED_PREFIX + handle) from None
 
 
 def _is_well_formed(result: Result) -> bool:
@@ -163,78 +121,10 @@ def _is_well_formed(result: Result) -> bool:
     )
 
 
-def _build_capabilities(client: Client) -> dict[str, Any]:
-    """Return the client's capabilities, for servers that receive them with every request."""
-    return {name: CLIENT_CAPABILITIES[name] for method, name in CAPABILITY_BY_METHOD.items() if client.can(method)}
-
-
-def _identify(call: Call) -> tuple[Hashable, Hashable]:
-    """Return the owner and the subject of a suspended call, which have to be the same when it's resumed."""
-    return (call.caller.tenant, call.caller.user), (call.method, call.target)
-
-
-def _restore_state(params: dict[str, Any], server: str, state: object, answers: object) -> None:
-    """Pass the client's responses and the server's own state to the server."""
-    if answers is not None:
-        params["inputResponses"] = answers
-    if isinstance(state, str):
-        prefix = f"{_SERVER_PREFIX}{server}:"
-        if not state.startswith(prefix):
-            raise InvalidCall("The requestState doesn't belong to this call")
-        params["requestState"] = state.removeprefix(prefix)
-
-
-def _check_input_required(client: Client, server: Connection, result: Result) -> Result:
-    """Return the result for a client of the newest revision; raise InputRequired if input is needed."""
-    if result.get("resultType") != "input_required":
-        return result
-    requests = _parse_input_requests(server, result)
-    for request in requests.values():
-        if not client.can(request["method"]):
-            raise MissingCapability(CAPABILITY_BY_METHOD.get(request["method"], request["method"]))
-    state = result.get("requestState")
-    raise InputRequired(requests, f"{_SERVER_PREFIX}{server.name}:{state}" if isinstance(state, str) else None)
-
-
-async def _answer_input_requests(
-    call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result
-) -> Result:
-    """Return the result for a client of an older revision, asking it for the required input."""
-    callbacks = ClientCallbacks(call.client)
-    for _ in range(MAX_ROUNDS):
-        if result.get("resultType") != "input_required":
-            # `complete` means nothing to a legacy client; other values might.
-            return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
-        answers = {}
-        for name, input_request in _parse_input_requests(server, result).items():
-            asked = input_request["method"]
-            try:
-                answers[name] = await callbacks.ask(name, asked, input_request.get("params") or {})
-            except NotOffered as error:
-                raise ClientCannot(f"This needs {asked} from the client, which can't do it.") from error
-        state = {"requestState": result["requestState"]} if "requestState" in result else {}
-        next_params = {**params, "inputResponses": answers, **state}
-        capabilities = _build_capabilities(call.client)
-        result = await server.request(
-            method, next_params, callbacks=callbacks, token=call.credential, capabilities=capabilities
-        )
-    raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
-
-
-def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
-    requests = result.get("inputRequests")
-    if isinstance(requests, dict) and all(
-        isinstance(input_request, Mapping) and isinstance(input_request.get("method"), str)
-        for input_request in requests.values()
-    ):
-        return requests
-    raise ServerTalksNonsense(f"The server {server.name!r} requested input without saying which")
-
-
 class _ProxiedEntry:
     """Base of proxied tools and prompts."""
 
-    toolset: ClassVar[str] = TOOLSET
+    toolset: ClassVar[str] = DOWNSTREAM_TOOLSET
 
     def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
         self.name = item.exposed
@@ -378,13 +268,10 @@ class Downstream:
         prompts = self.prompts
         return prompts.get(name) or next((prompt for prompt in prompts.values() if prompt.original == name), None)
 
-    def list_resources(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """Return the resources that a caller may read."""
-        return self._list_open(self.fleet.catalogue.resources, caller)
-
-    def list_templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """Return the templates that a caller may use."""
-        return self._list_open(self.fleet.catalogue.templates, caller)
+    def list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
+        """Return the resources or templates that a caller may use."""
+        found = (self._find_open(item, caller) for uri, item in items.items() if not self.is_own(uri))
+        return (item.definition for item in found if item is not None)
 
     async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
         """Return the result of the owning server, or of the first server that has the resource."""
@@ -444,12 +331,197 @@ class Downstream:
         """Return whether a caller may use a server's resource."""
         return self.reach(caller, server.name, uri, server.settings.tenants)
 
-    def _list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
-        found = (self._find_open(item, caller) for uri, item in items.items() if not self.is_own(uri))
-        return (item.definition for item in found if item is not None)
-
     def _find_open(self, item: ExposedItem, caller: Caller) -> ExposedItem | None:
         """Return the first item of a URI that the caller may use."""
         uri = item.original
         items = self.fleet.catalogue.duplicates.get(uri, (item,))
         return next((candidate for candidate in items if self.is_reachable(caller, candidate.connection, uri)), None)
+
+
+# Long results
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredResult:
+    owner: tuple[str, str]
+    text: str
+    expires_at: float
+
+
+class LongResults(Resources):
+    """Truncates results to a budget, and serves the whole texts as resources.
+
+    They aren't listed: ids are secret, so stored results are only reachable by their link.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_STORED_BYTES) -> None:
+        self._now = now
+        self._max_bytes = max_bytes
+        self._stored: dict[str, _StoredResult] = {}
+        self._bytes = 0
+
+    def fit(self, result: Result, tokens: int, caller: Caller, *, has_schema: bool) -> Result:
+        """Return the result, truncated if needed; `has_schema` if its tool declares structured content."""
+        items: Sequence[Any] = result.get("content") or ()
+        texts = [_extract_text(item) for item in items]
+        structured = result.get("structuredContent")
+        dumped = _dump(structured) if structured is not None else b""
+        if sum(map(len, texts)) <= tokens and len(dumped) <= tokens:
+            return result  # a token has at least one character
+        is_left_out = len(dumped) > tokens * CHARACTERS_PER_TOKEN
+        if is_left_out and not _is_repeated_in(structured, (text for text in texts if 4 * len(text) >= len(dumped))):
+            item = text_content(dumped.decode())
+            items, texts = [*items, item], [*texts, item["text"]]
+        room = _count_fitting_characters(texts, tokens)
+        if room is None and not is_left_out:
+            return result
+        shown = room if room is not None else sum(map(len, texts))
+        cut = self._cut(result, items, texts, shown, caller)
+        return _drop_structured(cut, has_schema) if is_left_out else cut
+
+    def _cut(self, result: Result, items: Sequence[Any], texts: Sequence[str], shown: int, caller: Caller) -> Result:
+        """Truncate the text of a result, and add a link to the whole."""
+        whole = "\n\n".join(filter(None, texts))
+        uri = self._store(whole, caller)
+        cut_info: dict[str, Any] = {
+            "characters": sum(map(len, texts)),
+            "shown": shown,
+            "uri": uri,
+            "pages": _count_pages(whole),
+        }
+        link = {"type": "resource_link", "uri": uri, "name": "the whole result", "mimeType": "text/plain"}
+        content = [*_truncate_items(items, shown), text_content(_format_note(**cut_info)), link]
+        return {**result, "content": content, "_meta": {**(result.get("_meta") or {}), CUT_META: cut_info}}
+
+    # Resource provider.
+
+    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
+        """Return a page of a stored text to its owner."""
+        if not uri.startswith(RESULTS_PREFIX):
+            return None
+        id, _, query = uri.removeprefix(RESULTS_PREFIX).partition("?")
+        stored = self._stored.get(id)
+        if stored is None or stored.owner != _get_owner(call.caller) or stored.expires_at <= self._now():
+            return None
+        pages = _count_pages(stored.text)
+        page = _parse_page(query, pages)
+        start = (page - 1) * PAGE_CHARACTERS
+        text = stored.text[start : start + PAGE_CHARACTERS]
+        meta: dict[str, Any] = {"refdesk/page": page, "refdesk/pages": pages}
+        if page < pages:
+            meta["refdesk/next"] = f"{RESULTS_PREFIX}{id}?page={page + 1}"
+        return [{"uri": uri, "mimeType": "text/plain", "text": text, "_meta": meta}]
+
+    # Storage.
+
+    def _store(self, text: str, caller: Caller) -> str:
+        owner = _get_owner(caller)
+        now = self._now()
+        owned = [id for id, stored in self._stored.items() if stored.owner == owner]
+        expired = [id for id, stored in self._stored.items() if stored.expires_at <= now]
+        for id in {*expired, *owned[: max(0, len(owned) - MAX_STORED_PER_CALLER + 1)]}:
+            self._drop(id)
+        id = secrets.token_urlsafe(16)
+        self._stored[id] = _StoredResult(owner, text, now + RETENTION_SECONDS)
+        self._bytes += _measure(text)
+        while self._bytes > self._max_bytes and len(self._stored) > 1:
+            self._drop(next(iter(self._stored)))
+        return RESULTS_PREFIX + id
+
+    def _drop(self, id: str) -> None:
+        self._bytes -= _measure(self._stored.pop(id).text)
+
+
+def _dump(structured: Any) -> bytes:
+    try:
+        return orjson.dumps(structured)
+    except orjson.JSONEncodeError as error:
+        raise ServerTalksNonsense(f"A server returned structured content that isn't valid JSON: {error}") from error
+
+
+def _get_owner(caller: Caller) -> tuple[str, str]:
+    return caller.tenant, caller.user
+
+
+def _measure(text: str) -> int:
+    """Return the memory of a string, at most: one wide character makes all of them four bytes."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def _parse_page(query: str, pages: int) -> int:
+    number = query.removeprefix("page=") if query else "1"
+    if number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= pages:
+        return int(number[:9])
+    raise InvalidArguments([Problem("uri", f"page must be one of 1 to {pages}")])
+
+
+def _extract_text(item: Any) -> str:
+    """Return the text of a content item or of its embedded resource."""
+    holder = item.get("resource") if isinstance(item, dict) and item.get("type") == "resource" else item
+    text = holder.get("text") if isinstance(holder, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def _replace_text(item: Mapping[str, Any], text: str) -> dict[str, Any]:
+    if item.get("type") == "resource":
+        return {**item, "resource": {**item["resource"], "text": text}}
+    return {**item, "text": text}
+
+
+def _truncate_items(items: Sequence[Any], room: int) -> Iterable[Any]:
+    """Yield the items with so many characters of text in total; items without text are unchanged."""
+    for item in items:
+        text = _extract_text(item)
+        if not text:
+            yield item
+        elif room > 0:
+            yield item if len(text) <= room else _replace_text(item, text[:room])
+            room -= len(text)
+
+
+def _count_fitting_characters(texts: Sequence[str], tokens: int) -> int | None:
+    """Return the number of characters that fit the budget; None if all do."""
+    room, left = 0, tokens
+    for text in texts:
+        for start in range(0, len(text), SLICE_CHARACTERS):
+            part = text[start : start + SLICE_CHARACTERS]
+            count = measure_tokens(part)
+            if count > left:
+                return room + len(part) * left // count
+            left -= count
+            room += len(part)
+    return None
+
+
+def _is_repeated_in(structured: Any, texts: Iterable[str]) -> bool:
+    """Return whether a text repeats the structured content, as it should for text-only clients."""
+    for text in texts:
+        try:
+            if orjson.loads(text) == structured:
+                return True
+        except orjson.JSONDecodeError:
+            continue
+    return False
+
+
+def _drop_structured(cut: Result, has_schema: bool) -> Result:
+    """Remove the structured content.
+
+    If the tool declares it, the result becomes an error, as strict clients reject anything else.
+    """
+    rest = {name: value for name, value in cut.items() if name != "structuredContent"}
+    rest["_meta"] = {**cut["_meta"], CUT_META: {**cut["_meta"][CUT_META], "structuredContent": "left out"}}
+    return {**rest, "isError": True} if has_schema else rest
+
+
+def _count_pages(text: str) -> int:
+    return -(-len(text) // PAGE_CHARACTERS)
+
+
+def _format_note(characters: int, shown: int, uri: str, pages: int) -> str:
+    cut = f"{characters - shown} of {characters} characters" if shown < characters else "The structured content"
+    where = f"{pages} pages (?page=2 and so on)" if pages > 1 else "one page"
+    return (
+        f"[{cut} {'are' if shown < characters else 'is'} left out because the result is too long. The whole text can "
+        f"be read for ten minutes as the resource {uri}, in {where}.]"
+    )

@@ -18,25 +18,15 @@ from refdesk.answers.extractive import build_not_found
 from refdesk.cache.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
-from refdesk.engines.base import (
-    IN_PROGRESS,
-    Engine,
-    EngineWriter,
-    Hit,
-    Listing,
-    Search,
-    SearchMode,
-    Status,
-)
+from refdesk.engines.base import IN_PROGRESS, Engine, EngineWriter, Hit, Listing, Search, SearchMode, Status
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
-from refdesk.tools.declaration import add_tools, tool
 from refdesk.tools.hits import build_hit_metadata, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS, MaxTokens, format_path
 from refdesk.tools.passages import Passages, format_pending, search_passages
-from refdesk.tools.registry import Registry
+from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.validation import shorten
 
 TOOLSET = "r2r"

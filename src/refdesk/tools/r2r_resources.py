@@ -21,8 +21,9 @@ from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
 from refdesk.tools.collection_scope import ALL, Projects, ScopeResolver
 from refdesk.tools.paging import MAX_CHARACTERS, format_document, format_section
+from refdesk.tools.prompts import Prompt, PromptArgument
 from refdesk.tools.r2r import STATUSES, TOOLSET
-from refdesk.tools.registry import Prompt, PromptArgument, Registry
+from refdesk.tools.registry import Registry
 from refdesk.validation import shorten
 
 MAX_SHOWN_DOCUMENTS = 20

@@ -48,17 +48,11 @@ class _Window(BaseModel):
 class RemoteWindows:
     """Chunk windows from another service over HTTP; the tenant is forwarded, the caller's headers are not."""
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        url: URL,
-        key: str | None,
-        timeout_seconds: float,
-        login: str | None = None,
-    ) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: URL, login: str | None, settings: ReaderConfig) -> None:
         self._session = session
         self._url = url
-        self._seconds = timeout_seconds
+        self._seconds = settings.retrieval_timeout_seconds
+        key = settings.retrieval_api_key.get_secret_value() if settings.retrieval_api_key else None
         optional = {"x-api-key": key, "authorization": login}
         self._headers = {"content-type": "application/json", **{k: v for k, v in optional.items() if v}}
         self.dependency = Dependency("window", SERVICE)
@@ -127,8 +121,6 @@ async def open_windows(settings: ReaderConfig) -> AsyncIterator[RemoteWindows | 
     if settings.retrieval_window_url is None:
         yield None
         return
-    key = settings.retrieval_api_key.get_secret_value() if settings.retrieval_api_key else None
-    seconds = settings.retrieval_timeout_seconds
     url, login = split_login(URL(settings.retrieval_window_url.get_secret_value()))
-    async with open_http_session(url, connect_seconds=seconds) as session:
-        yield RemoteWindows(session, url, key, seconds, login)
+    async with open_http_session(url, connect_seconds=settings.retrieval_timeout_seconds) as session:
+        yield RemoteWindows(session, url, login, settings)

@@ -348,7 +348,6 @@ async def test_an_unused_session_is_closed_and_the_next_call_opens_another() -> 
         clock.stopped = False
         clock.time += 600
         await connection.request("x/y")  # is a use
-        await connection.notify("notifications/roots/list_changed")
         connection._pool._wake.set()  # type: ignore[union-attr]  # as the pause would, which began before the clock ran
         await watcher.until(lambda: connection.status.state == "Stopped")
         assert connection.describe()["state"] == "Stopped"

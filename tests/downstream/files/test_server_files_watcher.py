@@ -20,9 +20,14 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.config import Config, McpServerConfig, load
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.files.server_files_watcher import MAX_SETTLE_CHECKS, ServerFilesWatcher
 from refdesk.downstream.files.server_log import ServerLog, read_last_lines
-from refdesk.downstream.files.servers_file import ServersFile, list_server_files, load_servers
+from refdesk.downstream.files.servers_file import (
+    MAX_SETTLE_CHECKS,
+    ServerFilesWatcher,
+    ServersFile,
+    list_server_files,
+    load_servers,
+)
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import iter_secrets

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from refdesk.downstream.fleet.list_cache import MAX_BYTES, ListCache, Lists, fingerprint
+from refdesk.downstream.fleet.member import MAX_CACHED_BYTES, ListCache, Lists, fingerprint
 from tests.downstream.scripted import server_settings, tool
 
 LISTS: Lists = {"tools": (tool("a"),), "prompts": (), "resources": ({"uri": "x:1", "name": "one"},), "templates": ()}
@@ -68,7 +68,7 @@ def test_a_file_that_is_not_as_we_write_it_counts_for_nothing_and_is_told(
     assert "downstream.listing_unread" in caplog.text
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b" " * (MAX_BYTES + 1)])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b" " * (MAX_CACHED_BYTES + 1)])
 def test_a_broken_file_counts_for_nothing(tmp_path: Path, content: bytes) -> None:
     ListCache(tmp_path).write("docs", server_settings(), LISTS)
     only_file(tmp_path).write_bytes(content)
@@ -78,7 +78,7 @@ def test_a_broken_file_counts_for_nothing(tmp_path: Path, content: bytes) -> Non
 
 
 def test_lists_that_are_too_long_are_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    long: Lists = {**LISTS, "tools": (tool("a", "x" * MAX_BYTES),)}
+    long: Lists = {**LISTS, "tools": (tool("a", "x" * MAX_CACHED_BYTES),)}
     ListCache(tmp_path).write("docs", server_settings(), long)
     assert "downstream.listing_unwritten" in caplog.text
     assert not list(tmp_path.rglob("*.json"))

@@ -156,13 +156,6 @@ def test_what_does_not_wait_cannot_be_approved_and_the_answer_helps(
         ask(pins, "shop", None)
 
 
-def test_a_server_that_is_forgotten_is_trusted_anew(tmp_path: Path) -> None:
-    pins = Pins(tmp_path)
-    pins.review("bank", [WHOLE], "changed")
-    pins.forget("bank")
-    assert pins.review("bank", [{**WHOLE, "title": "Other"}], "changed") == {}
-
-
 def test_several_at_a_time_lose_nothing(tmp_path: Path) -> None:
     def see(number: int) -> None:
         Pins(tmp_path).review(f"server {number}", [tool("a")], "new")

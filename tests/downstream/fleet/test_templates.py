@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.fleet.resource_lookup import MAX_EXPRESSIONS, MAX_URI_LENGTH, parse_template
+from refdesk.downstream.fleet.snapshot import MAX_EXPRESSIONS, MAX_URI_LENGTH, parse_template
 
 
 @pytest.mark.parametrize(

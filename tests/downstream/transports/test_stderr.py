@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from refdesk.downstream.transports import stderr
-from refdesk.downstream.transports.stderr import StderrReader
+from refdesk.downstream.transports import stdio
+from refdesk.downstream.transports.stdio import StderrReader
 from tests.downstream.transports.stdio_rig import bad, talk
 
-LOGGER = "refdesk.downstream.transports.stderr"
+LOGGER = "refdesk.downstream.transports.stdio"
 
 
 def listen(secrets: Iterable[str] = (), now: Callable[[], float] = time.monotonic) -> StderrReader:
@@ -69,7 +69,7 @@ def test_a_line_shows_what_is_in_it_and_stays_a_line(raw: bytes, shown: str) -> 
 def test_secrets_are_masked_whether_we_set_them_or_not(line: str) -> None:
     shown = listen(["open-sesame-77", "BEGIN\nMULTI-SESAME-LINE\nEND"]).clean(line.encode())
     assert "sesame" not in shown.lower()
-    assert stderr.MASK in shown
+    assert stdio.MASK in shown
 
 
 def test_short_values_are_no_secrets() -> None:
@@ -78,7 +78,7 @@ def test_short_values_are_no_secrets() -> None:
 
 def test_a_secret_that_a_cut_goes_through_is_not_left_in_half() -> None:
     secret = "sesame" * 5000
-    raw = (secret * 3).encode()[: stderr.MAX_LINE_BYTES]
+    raw = (secret * 3).encode()[: stdio.MAX_LINE_BYTES]
     assert "sesame" not in listen([secret]).clean(raw)
 
 
@@ -86,9 +86,9 @@ def test_a_long_line_is_cut_and_costs_no_memory() -> None:
     chatter_ = listen()
     for _ in range(100):
         chatter_.data_received(b"y" * 100_000)
-    assert len(chatter_._partial) == stderr.MAX_LINE_BYTES
+    assert len(chatter_._partial) == stdio.MAX_LINE_BYTES
     chatter_.data_received(b"\nshort\n")
-    assert [len(line) for line in chatter_.lines] == [stderr.MAX_LINE_CHARACTERS, 5]
+    assert [len(line) for line in chatter_.lines] == [stdio.MAX_LINE_CHARACTERS, 5]
 
 
 def test_of_a_flood_a_few_lines_are_logged_and_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +101,7 @@ def test_of_a_flood_a_few_lines_are_logged_and_the_rest_is_counted(caplog: pytes
     told = sum(record.fields["lines"] for record in caplog.records if "left out" in record.message)  # type: ignore[attr-defined]
     logged = [message for message in caplog.messages if "left out" not in message]
     assert len(logged) + told == 50_000
-    assert len(logged) == stderr.LINES_PER_SECOND
+    assert len(logged) == stdio.LINES_PER_SECOND
 
 
 @pytest.mark.anyio

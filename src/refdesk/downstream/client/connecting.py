@@ -18,15 +18,7 @@ from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_entries import read_entries
 from refdesk.config.server_model import McpServerConfig
 from refdesk.config.wording import Fault, quoted
-from refdesk.downstream.client.handlers import (
-    Handlers,
-    OnChange,
-    OnElicitation,
-    OnLog,
-    OnProgress,
-    OnRoots,
-    OnSampling,
-)
+from refdesk.downstream.client.handlers import Handlers, OnChange, OnElicitation, OnLog, OnProgress, OnRoots, OnSampling
 from refdesk.downstream.client.mcp_client import Client
 from refdesk.downstream.connection.connection import Status
 from refdesk.errors import ConfigError

@@ -17,13 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
-from refdesk.documents.conversion_limits import (
-    EXPORT_SECONDS,
-    MAX_FILE_BYTES,
-    MEGABYTE,
-    URL_SECONDS,
-    get_time_limit,
-)
+from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, URL_SECONDS, get_time_limit
 from refdesk.documents.convert.formats import BY_SUFFIX
 from refdesk.downstream.client.mcp_client import ToolResult
 from refdesk.errors import (
@@ -197,10 +191,7 @@ def _build_refusal(server: str, code: int, result: ToolResult) -> ServerRefused:
 
 
 async def convert(
-    client: Client,
-    source: str | os.PathLike[str],
-    send: Literal["path", "bytes"] | None,
-    progress: OnProgress | None,
+    client: Client, source: str | os.PathLike[str], send: Literal["path", "bytes"] | None, progress: OnProgress | None
 ) -> ServerDocument:
     """Convert a document on the client's server."""
     wanted = await asyncio.to_thread(route, source)

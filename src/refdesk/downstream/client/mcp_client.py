@@ -293,11 +293,7 @@ class Client:
         await self._connection.request("resources/unsubscribe", {"uri": uri})
 
     async def complete(
-        self,
-        ref: Mapping[str, Any],
-        argument: str,
-        value: str,
-        context: Mapping[str, str] | None = None,
+        self, ref: Mapping[str, Any], argument: str, value: str, context: Mapping[str, str] | None = None
     ) -> list[str]:
         """Return completions for the value of an argument.
 
@@ -444,11 +440,7 @@ class Client:
         return await self._connection.list_all(method, member)
 
     async def _request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        seconds: float | None = None,
-        progress: OnProgress | None = None,
+        self, method: str, params: Mapping[str, Any], seconds: float | None = None, progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
         """Send a request. While its result requires input, repeat it with the answers, within the timeout in total."""
         callbacks = self._callbacks if progress is None else HandlerCallbacks(self._handlers, progress)

@@ -1,6 +1,6 @@
 """Connection to one downstream server: timeouts, circuit breaker, status, typed errors, and its persistent session.
 
-If the settings ask for it, sessions are ephemeral instead; see `ephemeral`.
+If the settings ask for it, sessions are ephemeral instead; see `EphemeralSessions`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.backoff import Delay, RestartPolicy
-from refdesk.downstream.connection.ephemeral import EphemeralSessions
-from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, Leases
+from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, EphemeralSessions, Leases
 from refdesk.downstream.connection.subscriptions import (
     SET_LEVEL,
     SUBSCRIBE,
@@ -41,18 +40,10 @@ from refdesk.downstream.session import (
     close_all,
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
-from refdesk.errors import (
-    DependencyError,
-    RefdeskError,
-    Refused,
-    ServerAway,
-    ServerGone,
-    ServerRefused,
-    ServerTooSlow,
-)
+from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from refdesk.resilience.concurrency import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
-from refdesk.support.tasks import TaskSet
+from refdesk.support.tasks import TaskSet, cancel_all
 
 logger = logging.getLogger(__name__)
 
@@ -235,12 +226,6 @@ class Connection:
         """
         seconds = self.capabilities_seconds
         return await self._perform(lambda session: session.list_all(method, member), seconds, is_call=False)
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification in all open sessions."""
-        for session in list(self.sessions):
-            if session.is_open:
-                await session.notify(method, params)
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the connection for health checks and the console."""
@@ -547,9 +532,7 @@ class PersistentSession:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.wait(waits)
+            await cancel_all(waits)
 
 
 def _to_public_error(error: RefdeskError) -> RefdeskError:

@@ -1,29 +1,45 @@
 """Server definitions: Refdesk's own file, the configuration, and other clients' files.
 
 A server in the configuration overrides one of the same name in Refdesk's own file, which `refdesk servers` manages.
+Files that change are reloaded. An invalid one changes nothing. The problem is logged once, and so is its end.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
+import anyio.to_thread
+
 from refdesk.config import Config, McpServerConfig, load_servers_again
 from refdesk.config.server_entries import NAME, NAME_RULE, ServerEntries, get_server_key, read_entries
 from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import NO_SERVERS, find_servers
-from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.support.fs import lock_file, replace_file
+from refdesk.errors import ConfigError, InvalidArguments, Problem, RefdeskError, StorageError
+from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.validation import nearest_name
+
+logger = logging.getLogger(__name__)
 
 SECTION = "mcpServers"
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
+
+POLL_SECONDS = 1.0
+"""Poll interval. Each poll costs one system call per file."""
+
+SETTLE_SECONDS = 0.2
+"""How long files must be unchanged before they are read: editors write in several steps."""
+
+MAX_SETTLE_CHECKS = 25
+"""Checks for unchanged files. After that a constantly written file is read as it is."""
 
 
 def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> ServerEntries:
@@ -236,3 +252,72 @@ class OwnServers:
     def switch(self, name: str, *, on: bool) -> None:
         """Enable or disable a server in the file. Blocks on disk access."""
         switch(self._file, self._config, self._environ, name, on=on)
+
+
+class ServerFilesWatcher:
+    """Servers defined by files, reloaded on change or on demand."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        load: Callable[[], Mapping[str, McpServerConfig]],
+        apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]],
+        known: Mapping[str, McpServerConfig] | None = None,
+    ) -> None:
+        """`known` is what has been applied before. Without it, `follow` applies the files at once."""
+        self._paths = paths
+        self._load = load
+        self._apply = apply
+        self._applied = known
+        self._last_problem = ""
+        self._lock = anyio.Lock()
+
+    async def reload_servers(self) -> None:
+        """Load the files and apply them. Raises an error if they are invalid.
+
+        A lock covers loading and applying, or else an older load could be applied last.
+        """
+        async with self._lock:
+            servers = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+            if self._last_problem:
+                self._last_problem = ""
+                logger.warning("downstream.config_mended", extra={"fields": {"servers": len(servers)}})
+            if servers != self._applied:
+                # If applying fails, the next change applies again, whatever it is.
+                self._applied = None
+                await self._apply(dict(servers))
+                self._applied = servers
+
+    async def follow(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+        """Reload the files whenever they change, until cancelled."""
+        if self._applied is None:
+            await self._try_reload()
+        # The first poll always reloads: the files may have changed since the caller read them.
+        before: tuple[FileStamp, ...] | None = None
+        while True:
+            seen = await self._read_stamps()
+            if seen != before:
+                for _ in range(MAX_SETTLE_CHECKS):
+                    await sleep(SETTLE_SECONDS)
+                    before, seen = seen, await self._read_stamps()
+                    if seen == before:
+                        break
+                before = seen
+                await self._try_reload()
+            await sleep(POLL_SECONDS)
+
+    async def _read_stamps(self) -> tuple[FileStamp, ...]:
+        return await anyio.to_thread.run_sync(lambda: tuple(map(read_stamp, self._paths)), abandon_on_cancel=True)
+
+    async def _try_reload(self) -> None:
+        try:
+            await self.reload_servers()
+        except ConfigError as error:
+            first, *more = error.problems
+            problem = f"{first} (and {len(more)} more)" if more else first
+            if problem != self._last_problem:
+                self._last_problem = problem
+                fields = {"problem": problem, "effect": "the servers are unchanged"}
+                logger.error("downstream.config_broken", extra={"fields": fields})
+        except RefdeskError as error:
+            logger.error("downstream.config_not_applied", extra={"fields": {"problem": error.detail}})

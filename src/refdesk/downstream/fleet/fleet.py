@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, get_args
@@ -22,12 +22,11 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection, State
 from refdesk.downstream.fleet.exposure import ExposureRules
-from refdesk.downstream.fleet.list_cache import ListCache
-from refdesk.downstream.fleet.member import COALESCE_SECONDS, Member
+from refdesk.downstream.fleet.member import COALESCE_SECONDS, ListCache, Member
 from refdesk.downstream.fleet.pins import HeldTool, Pins
-from refdesk.downstream.fleet.resource_lookup import Read, scan_servers
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
 from refdesk.downstream.jsonrpc import Message
+from refdesk.errors import RefdeskError
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
@@ -46,6 +45,12 @@ REFRESH_SECONDS = 2.0
 CLOSE_SECONDS = 15.0
 """Time limit for closing all servers. Each limits its own steps; this is a safety net."""
 
+SCAN_SECONDS = 5.0
+"""Timeout of one server that is asked for an unlisted resource."""
+
+MAX_SCAN_SECONDS = 15.0
+"""The same for all servers together."""
+
 LIVE_SETTINGS = frozenset(
     {
         "call_timeout_seconds", "capabilities_timeout_seconds", "connect_timeout_seconds", "cache_ttl_seconds", "tools",
@@ -54,21 +59,20 @@ LIVE_SETTINGS = frozenset(
 )  # fmt: skip
 """Settings that can change without a new connection."""
 
+Read = Callable[[Connection], Awaitable[Message]]
+
 
 class FleetMetrics(Protocol):
     """Metrics about servers and held tools."""
 
     def set_servers_by_state(self, states: Mapping[str, int]) -> None:
         """Set the number of servers in each state."""
-        ...
 
     def count_server_session(self, server: str) -> None:
         """Count an opened session."""
-        ...
 
     def set_held_tools(self, count: int) -> None:
         """Set the number of tools that wait for approval."""
-        ...
 
 
 class Fleet:
@@ -148,7 +152,7 @@ class Fleet:
 
         `is_open` selects the servers to ask. The first one that answers is remembered. Returns None if none does.
         """
-        found = await scan_servers(list(filter(is_open, self.servers.values())), call)
+        found = await _scan_servers(list(filter(is_open, self.servers.values())), call)
         if found is not None:
             self._resource_owners[uri] = found[0]
         return found
@@ -380,3 +384,19 @@ async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:
     _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
     for task in late:
         logger.error("downstream.unclosed", extra={"fields": {"task": task.get_name()}})
+
+
+async def _scan_servers(connections: Iterable[Connection], read: Read) -> tuple[Connection, Message] | None:
+    """Return the first server that can read a resource, with the result, or None."""
+    try:
+        async with asyncio.timeout(MAX_SCAN_SECONDS):
+            for connection in connections:
+                profile = connection.server_profile
+                is_available = connection.status.state in ("Running", "Stopped")  # an idle server wakes up
+                if is_available and profile is not None and profile.has("resources"):
+                    with suppress(RefdeskError, TimeoutError):
+                        async with asyncio.timeout(SCAN_SECONDS):
+                            return connection, await read(connection)
+    except TimeoutError:
+        logger.warning("downstream.scan_ended", extra={"fields": {"seconds": MAX_SCAN_SECONDS}})
+    return None

@@ -174,13 +174,6 @@ class Pins:
             self._replace(file)
         return rejected
 
-    def forget(self, server: str) -> None:
-        """Delete the pins of a server, so that its tools are trusted when first seen again."""
-        with self._lock():
-            file = self._read()
-            if file.servers.pop(server, None) is not None:
-                self._replace(file)
-
     def _select_held(self, file: _PinsFile, server: str, tool: str | None) -> list[HeldTool]:
         known = file.servers.get(server, _ServerPins())
         names = list(known.held) if tool is None else [tool]

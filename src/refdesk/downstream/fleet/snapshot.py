@@ -1,18 +1,42 @@
-"""Immutable catalogue of everything that the servers expose. Rebuilt as a whole on every change."""
+"""Immutable catalogue of everything that the servers expose. Rebuilt as a whole on every change.
+
+Unlisted resources are looked up by the URI templates of their servers (RFC 6570). Server input is never compiled into a
+regular expression. All reachable positions are tracked at once, so that the time grows only with the length of the URI
+and the number of expressions.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import ExposedItem, ListEntry
-from refdesk.downstream.fleet.list_cache import ListName
+from refdesk.downstream.fleet.exposure import (
+    Claim,
+    ExposedItem,
+    IsReserved,
+    ListEntry,
+    ListName,
+    assign_names,
+    assign_server_ids,
+    clean_name,
+)
 from refdesk.downstream.fleet.member import Member
-from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assign_server_ids, clean_name
-from refdesk.downstream.fleet.resource_lookup import Template, parse_template
+
+MAX_URI_LENGTH = 1000
+"""Longer URIs match no template. Their servers are found by `scan`."""
+
+MAX_EXPRESSIONS = 6
+"""Expressions per template: more than real ones have. Templates with more match nothing. A hundred templates of this
+size take an eighth of a second for the longest URI, which blocks the event loop."""
+
+_EXPRESSION = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
+
+_TERMINATORS = {"": "/?#", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
+"""Characters that end an expression, by operator. Looser than the RFC, like real servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +77,17 @@ class FleetCatalogue:
 
     def list_changes(self, before: FleetCatalogue) -> list[str]:
         """Return the changed lists: `tools`, `prompts`, `resources`. Templates count as resources."""
-        changed = {
-            "tools": _has_differences(before.tools, self.tools),
-            "prompts": _has_differences(before.prompts, self.prompts),
-            "resources": _has_differences(before.resources, self.resources)
-            or _has_differences(before.templates, self.templates)
-            or _get_definitions(before.duplicates) != _get_definitions(self.duplicates),
-        }
-        return [name for name, is_changed in changed.items() if is_changed]
+        now, then = self._list_definitions(), before._list_definitions()
+        return [name for name in now if now[name] != then[name]]
+
+    def _list_definitions(self) -> dict[str, Any]:
+        """Return what each list displays. Owner and staleness aren't displayed."""
+        tools, prompts, resources, templates = (
+            {name: offer.definition for name, offer in offers.items()}
+            for offers in (self.tools, self.prompts, self.resources, self.templates)
+        )
+        duplicates = {uri: [offer.definition for offer in offers] for uri, offers in self.duplicates.items()}
+        return {"tools": tools, "prompts": prompts, "resources": (resources, templates, duplicates)}
 
 
 def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
@@ -118,18 +145,62 @@ def _expose_by_uri(servers: Sequence[Member], list_name: ListName) -> dict[str, 
     return found
 
 
-def _get_definitions(duplicates: Mapping[str, Sequence[ExposedItem]]) -> dict[str, list[Mapping[str, Any]]]:
-    return {uri: [offer.definition for offer in offers] for uri, offers in duplicates.items()}
-
-
-def _has_differences(before: Mapping[str, ExposedItem], now: Mapping[str, ExposedItem]) -> bool:
-    """Whether the displayed lists differ. Owner and staleness aren't displayed."""
-    return before.keys() != now.keys() or any(before[name].definition != now[name].definition for name in now)
-
-
 def _iter_splits(name: str, separator: str) -> Iterator[tuple[str, str]]:
     """Yield every way to split a name into server and tool."""
     place = name.find(separator)
     while place != -1:
         yield name[:place], name[place + len(separator) :]
         place = name.find(separator, place + 1)
+
+
+# URI templates
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A parsed template: the literal prefix, then pairs of operator and following literal."""
+
+    head: str
+    rest: tuple[tuple[str, str], ...]
+
+    def fits(self, uri: str) -> bool:
+        """Whether the URI can be an expansion of the template."""
+        if len(uri) > MAX_URI_LENGTH or not uri.startswith(self.head):
+            return False
+        positions = {len(self.head)}
+        for operator, text in self.rest:
+            positions = _advance(uri, positions, operator)
+            positions = {position + len(text) for position in positions if uri.startswith(text, position)}
+            if not positions:
+                return False
+        return len(uri) in positions
+
+
+def parse_template(text: str) -> Template | None:
+    """Parse a template. Return None if it has no scheme or too many expressions."""
+    head, *rest = _EXPRESSION.split(text, maxsplit=MAX_EXPRESSIONS + 1)
+    if ":" not in head or len(rest) > 2 * MAX_EXPRESSIONS:
+        # Without a scheme it would match the URIs of other servers.
+        return None
+    return Template(head, tuple(zip(rest[::2], rest[1::2], strict=True)))
+
+
+def _advance(uri: str, positions: set[int], operator: str) -> set[int]:
+    """Return the positions reachable after an expression, given the positions before it.
+
+    An expression whose operator adds a prefix may be empty.
+    """
+    if operator == "+":
+        return set(range(min(positions) + 1, len(uri) + 1))
+    prefix, terminators = operator, _TERMINATORS[operator]
+    reached = set(positions) if prefix else set()
+    is_inside = False
+    for position in range(min(positions), len(uri)):
+        character = uri[position]
+        if prefix:
+            is_inside = (position in positions and character == prefix) or (is_inside and character not in terminators)
+        else:
+            is_inside = (is_inside or position in positions) and character not in terminators
+        if is_inside:
+            reached.add(position + 1)
+    return reached

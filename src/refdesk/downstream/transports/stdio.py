@@ -1,14 +1,20 @@
 """stdio transport: a child process with one JSON message per line on stdin and stdout.
 
-An invalid line is skipped. A line above the size limit gets the process killed.
+An invalid line is skipped. A line above the size limit gets the process killed. Lines of its stderr are logged and kept
+for diagnosis, without secrets and at a limited rate.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from signal import Signals
 from typing import Any, cast
 
@@ -26,9 +32,11 @@ from refdesk.downstream.jsonrpc import (
     encode_message,
 )
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
-from refdesk.downstream.transports.stderr import StderrReader
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.telemetry import iter_secrets
+from refdesk.telemetry.log import escape_hidden
+
+logger = logging.getLogger(__name__)
 
 EXIT_GRACE_SECONDS = 1.0
 """Time from the first sign of a server's exit until the connection is reported lost, to collect its last output and
@@ -45,6 +53,33 @@ MAX_GARBAGE_BYTES = 4096
 
 MAX_QUOTE_CHARACTERS = 300
 """Characters of server output quoted in an error message."""
+
+MAX_LINE_CHARACTERS = 2000
+"""Characters kept of a line of stderr. The longest lines of tracebacks are shorter; longer ones are data."""
+
+MAX_LINE_BYTES = 65_536
+"""Bytes considered of a line of stderr. The rest up to its end is dropped."""
+
+MAX_KEPT_LINES = 200
+"""Last lines of stderr kept for diagnosis."""
+
+LINES_PER_SECOND = 100
+"""Lines of stderr logged per second. The rest of a flood is only counted."""
+
+MIN_SECRET_CHARACTERS = 6
+"""Shorter secrets would match ordinary words."""
+
+MASK = "********"
+
+_ANSI_ESCAPES = re.compile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
+_CREDENTIAL = re.compile(
+    r"""(?ix) ( (?: api[_-]?key | token | secret | passw(?:or)?d | passphrase | credentials? | authorization )
+                [\w-]{0,32} ["']? \s{0,4} [:=] \s{0,4} ["']? (?: (?:bearer|basic|token) \s{1,4} )? ) [^\s"',;&]+
+        | ( \b (?: bearer | basic ) \s{1,4} ) [\w.~+/=-]{8,}
+        | ( \b \w{2,16} :// [^\s/:@]{0,256} : ) [^\s/@]{1,256} (?=@)
+        | () \b (?: sk | pk | ghp | gho | ghs | github_pat | glpat | xox[abp] ) [_-] [\w-]{6,}"""
+)
+"""Values that follow these words look like credentials and are masked, whether we configured them or not."""
 
 
 @asynccontextmanager
@@ -173,18 +208,31 @@ class StdioTransport:
             self._listener.on_close(error)
 
 
-class _Input(asyncio.Protocol):
-    """Our end of a server's stdin."""
+class _Pipe(asyncio.Protocol):
+    """Our end of a pipe to a server."""
 
     def __init__(self, on_close: Callable[[], None]) -> None:
         self.is_closed = False
-        self.drained: asyncio.Future[None] | None = None
-        """Set while the server doesn't read; done when there's room again."""
         self._on_close = on_close
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport = cast(asyncio.Transport, transport)  # with the methods of its direction
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        self._on_close()
+
+
+class _Input(_Pipe):
+    """Our end of a server's stdin."""
+
+    drained: asyncio.Future[None] | None = None
+    """Set while the server doesn't read; done when there's room again."""
 
     def write(self, line: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -203,15 +251,11 @@ class _Input(asyncio.Protocol):
         """Close stdin. Data that the server hasn't read yet is discarded."""
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()
-        elif self._transport is not None:
-            self._transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.is_closed = True
-        self._on_close()
+        else:
+            super().close()
 
 
-class _Output(asyncio.Protocol):
+class _Output(_Pipe):
     """A server's stdout, split into messages. The parts of a line are joined only once."""
 
     def __init__(
@@ -222,19 +266,14 @@ class _Output(asyncio.Protocol):
         on_overflow: Callable[[str], None],
         on_close: Callable[[], None],
     ) -> None:
-        self.is_closed = False
+        super().__init__(on_close)
         self.is_muted = False
         """If set, output is read so that the server can exit, and discarded."""
         self._listener = listener
         self._max_bytes = max_bytes
         self._sanitize = sanitize
         self._reject_oversized = on_overflow
-        self._on_close = on_close
         self._partial = bytearray()
-        self._transport: asyncio.ReadTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self.is_muted:
@@ -260,12 +299,7 @@ class _Output(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._partial and not self.is_muted:
             self._listener.on_garbage("a line that was cut off")
-        self.is_closed = True
-        self._on_close()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        super().connection_lost(exc)
 
     def _handle_line(self, line: bytes | bytearray) -> None:
         if len(line) > self._max_bytes:
@@ -301,6 +335,95 @@ class _Output(asyncio.Protocol):
             self._transport.resume_reading()
 
 
+class StderrReader(_Pipe):
+    """A server's stderr, read continuously, so that the server never blocks on it."""
+
+    def __init__(
+        self,
+        server: str,
+        command: str,
+        secrets: Iterable[str],
+        on_line: Callable[[str], None] | None,
+        on_close: Callable[[], None],
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(on_close)
+        self.lines: deque[str] = deque(maxlen=MAX_KEPT_LINES)
+        self._server = server
+        self._prefix = f"[STDERR][{escape_hidden(command)[:200]}]"
+        self._on_line = on_line
+        self._now = now
+        self._partial = bytearray()
+        self._secrets, self._longest = _compile_secrets(secrets)
+        self._second = 0.0
+        self._logged = 0
+        self._dropped = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Handle complete lines. In a flood, only the lines that would be kept are processed."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            self._append_partial(lines[0])
+            lines[0] = bytes(self._partial)
+            self._partial.clear()
+            self._dropped += max(0, len(lines) - MAX_KEPT_LINES)
+            for line in lines[-MAX_KEPT_LINES:]:
+                self._handle_line(line)
+        self._append_partial(rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Handle the last line, which may lack a line end."""
+        if self._partial:
+            self._handle_line(bytes(self._partial))
+        self._second = 0.0
+        self._log_dropped()
+        super().connection_lost(exc)
+
+    def clean(self, raw: bytes) -> str:
+        """Return a line without secrets and control characters.
+
+        Escape sequences are removed first because they could split a secret.
+        """
+        text = _ANSI_ESCAPES.sub("", raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip())
+        if self._secrets is not None:
+            text = self._secrets.sub(MASK, text)
+            if len(raw) >= MAX_LINE_BYTES:
+                text = text[: -self._longest]  # a secret cut in two would leave one half
+        return escape_hidden(
+            _CREDENTIAL.sub(lambda found: found[found.lastindex or 0] + MASK, text[:MAX_LINE_CHARACTERS])
+        )[:MAX_LINE_CHARACTERS]
+
+    def _append_partial(self, data: bytes) -> None:
+        self._partial += data[: MAX_LINE_BYTES - len(self._partial)]
+
+    def _handle_line(self, raw: bytes) -> None:
+        text = self.clean(raw)
+        if not text:
+            return
+        self.lines.append(text)
+        if self._on_line is not None:
+            self._on_line(text)
+        if self._may_log():
+            logger.info(f"{self._prefix} {text}", extra={"fields": {"server": self._server}})
+        else:
+            self._dropped += 1
+
+    def _may_log(self) -> bool:
+        now = self._now()
+        if now - self._second >= 1:
+            self._log_dropped()
+            self._second, self._logged = now, 0
+        self._logged += 1
+        return self._logged <= LINES_PER_SECOND
+
+    def _log_dropped(self) -> None:
+        if self._dropped:
+            fields = {"server": self._server, "lines": self._dropped}
+            logger.info(f"{self._prefix} (lines left out)", extra={"fields": fields})
+            self._dropped = 0
+
+
 async def _run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
     """Run bounded work to completion, and only then raise a cancellation."""
     task, cancelled = asyncio.ensure_future(work), None
@@ -323,3 +446,11 @@ def _describe_exit(name: str, status: int | None, stderr: Sequence[str]) -> str:
         how = f"was ended by {Signals(-status).name if -status in set(Signals) else f'signal {-status}'}"
     last = f"; its last stderr line: {stderr[-1][:MAX_QUOTE_CHARACTERS]}" if stderr else ""
     return f"The server {name!r} {how}{last}"
+
+
+def _compile_secrets(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, int]:
+    """Return a pattern for the secrets and each of their lines, and the length of the longest."""
+    pieces = chain.from_iterable((secret, *secret.splitlines()) for secret in secrets)
+    # Longest first: one secret may be a prefix of another.
+    found = sorted({piece for piece in pieces if len(piece) >= MIN_SECRET_CHARACTERS}, key=len, reverse=True)
+    return (re.compile("|".join(map(re.escape, found))), len(found[0])) if found else (None, 0)

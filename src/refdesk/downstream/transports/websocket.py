@@ -24,6 +24,7 @@ from refdesk.downstream.jsonrpc import (
 )
 from refdesk.downstream.transports.http import parse_url_and_headers
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
+from refdesk.support.tasks import cancel_all
 
 SUBPROTOCOL = "mcp"
 
@@ -77,9 +78,7 @@ async def open_websocket(
             try:
                 await transport.close(timeouts.close)
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
+                await cancel_all(tasks)
 
 
 class WebSocketTransport:
@@ -225,11 +224,7 @@ class _Handshake:
 
 
 async def _connect(
-    name: str,
-    settings: McpServerConfig,
-    client: aiohttp.ClientSession,
-    timeouts: Timeouts,
-    tls: ssl.SSLContext | bool,
+    name: str, settings: McpServerConfig, client: aiohttp.ClientSession, timeouts: Timeouts, tls: ssl.SSLContext | bool
 ) -> ClientWebSocketResponse:
     url, headers = parse_url_and_headers(name, settings, ("ws", "wss", "http", "https"))
     try:
