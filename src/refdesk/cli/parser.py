@@ -295,7 +295,7 @@ _server_actions = [
         option("--only NAME", "Import only this server (repeatable)", multiple=True),
         flag("--replace", "Replace servers of the same name"),
         flag("--dry-run", "Show what would be imported, and write nothing"),
-        module="server_import",
+        module="servers",
         function="import_servers",
     ),
     command(
