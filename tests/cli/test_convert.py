@@ -16,7 +16,7 @@ import pytest
 from docling_core.types.doc.document import DoclingDocument
 
 from refdesk.cli import main
-from refdesk.cli.progress import ProgressBar
+from refdesk.cli.terminal import ProgressBar
 from tests.real_files import FILES
 
 
