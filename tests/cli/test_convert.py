@@ -133,6 +133,13 @@ def test_a_mistake_is_told_in_a_sentence(refdesk: Refdesk, arguments: tuple[str,
     assert "Traceback" not in done.err
 
 
+def test_the_name_of_a_file_cannot_control_the_terminal(refdesk: Refdesk) -> None:
+    done = refdesk("convert", "nowhere\x1b[2J.pdf")
+    assert done.code == 1
+    assert "nowhere[2J.pdf" in done.err
+    assert "\x1b" not in done.err
+
+
 def test_a_document_is_read_in_parts(refdesk: Refdesk) -> None:
     metadata = answer(refdesk, "read", "office/guide.docx")["structuredContent"]
     assert "Install" in [section["title"] for section in metadata["sections"]]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from types import SimpleNamespace
 
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.terminal import print_json
+from refdesk.cli.terminal import print_json, print_message
 from refdesk.config import require_support
 from refdesk.downstream.files.servers_file import load_servers
 
@@ -20,7 +19,7 @@ def check(arguments: SimpleNamespace) -> int:
     config = load_settings(arguments, serves=True)
     require_support(config)
     for warning in (*config.warnings, *map(str, load_servers(config, os.environ).warnings)):
-        print(f"refdesk: {warning}", file=sys.stderr)
+        print_message(warning)
     settings = config.describe()
     if arguments.json:
         rows = [{"key": key, "value": value, "source": source} for key, value, source in settings]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -111,12 +110,12 @@ async def _convert_all(
                             data, facts = await conversions.convert_and_export(file, to, options, progress)
                     bar.clear()
                     for warning in facts["warnings"]:
-                        print(f"refdesk: {source}: {warning}", file=sys.stderr)
+                        print_message(f"{source}: {warning}")
                     return {"source": source, **_write_output(target, data), **facts}
                 except ToolFailure as failure:
                     bar.clear()
                     where = "" if PurePath(source).name in failure.detail else f"{source}: "
-                    print(f"refdesk: {where}{failure.detail}", file=sys.stderr)
+                    print_message(f"{where}{failure.detail}")
                     return {"source": source, "error": failure.detail}
                 finally:
                     bar.finish(source)
