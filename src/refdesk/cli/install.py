@@ -18,6 +18,7 @@ from refdesk.cli.settings_files import FileChange, read_text
 from refdesk.cli.terminal import confirm, print_json, print_message, print_result, sanitize
 from refdesk.config.loading import FILE_NAME
 from refdesk.config.template import render_template
+from refdesk.config.types import has_scheme
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
@@ -86,13 +87,9 @@ def find_program() -> tuple[str, ...]:
 
 
 def _check_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+    if not has_scheme(url, "http", "https"):
         raise Misuse(f"--url: {url!r} is not a URL such as http://127.0.0.1:8001/mcp")
+    parts = urlsplit(url)
     if parts.username or parts.password:
         raise Misuse("--url: must not contain a user or password, which would be stored; use --key-env")
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/mcp"
