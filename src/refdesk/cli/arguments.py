@@ -137,7 +137,7 @@ def _expand_attributes(*, choices: Sequence[str] = (), complete: str = "", **att
     if complete:
 
         def list_values(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-            from refdesk.cli.live_values import list_live_values
+            from refdesk.cli.completion import list_live_values
 
             return list_live_values(complete, collect_arguments(ctx), incomplete)
 
