@@ -12,8 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refdesk.config import Config, McpServerConfig, load, load_servers_again
-from refdesk.config.other_clients import IGNORED, KNOWN
-from refdesk.config.server_entries import KEYS, read_entries
+from refdesk.config.server_entries import IGNORED, KEYS, KNOWN, read_entries
 from refdesk.errors import ConfigError
 from refdesk.telemetry import iter_secrets
 
