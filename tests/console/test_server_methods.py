@@ -89,7 +89,7 @@ async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, 
         everything = [await act(server, "servers"), await act(server, "server_log", name="tools", lines=50)]
         assert SECRET not in json.dumps(everything)
         assert server.desk.console is not None
-        await server.desk.console._activity.sample()
+        await server.desk.console._feed.sample()
         assert (await get_server(server, "tools"))["latency"]["p95_ms"] > 0
         metrics = await act(server, "metrics")
         assert [tool["calls"] for tool in metrics["tools"]] == [1]
@@ -159,7 +159,7 @@ async def test_a_key_sees_the_servers_and_tools_that_it_opens(serve: Serve) -> N
             await running(server, name, "k-all")
         await call_tool(server, "second__echo", "k-all", text="x")
         assert server.desk.console is not None
-        await server.desk.console._activity.sample()
+        await server.desk.console._feed.sample()
         seen = {}
         for key in ("k-all", "k-one", "k-tool", "k-other"):
             listed = (await act(server, "servers", key=key))["servers"]

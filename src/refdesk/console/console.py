@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call
 from refdesk.console.document_methods import ConsoleDocuments
-from refdesk.console.feed import Activity, Feed
+from refdesk.console.feed import Feed
 from refdesk.console.params import NameParams, NewKeyParams, NoParams, translate_argument_names
 from refdesk.console.server_methods import Rights, Servers
 from refdesk.engines.base import EngineAdmin
@@ -113,7 +113,6 @@ class Console:
         servers: Servers,
         keys: KeyStore,
         engine: EngineAdmin,
-        activity: Activity,
         feed: Feed,
     ) -> None:
         """`about` returns information about the server that every caller may see."""
@@ -123,7 +122,7 @@ class Console:
         self._servers = servers
         self._keys = keys
         self._engine = engine
-        self._activity = activity
+        self._feed = feed
         self.find = Assets().find
         self.open_feed_subscription = feed.open_feed_subscription
         self.drain = feed.drain
@@ -134,7 +133,7 @@ class Console:
         methods: list[Method] = [
             self.me,
             self.events,
-            self._activity.metrics,
+            self._feed.metrics,
             *(documents.collections, documents.documents, documents.document, documents.read),
             *(documents.create_collection, documents.delete_collection, documents.delete_documents, documents.retry),
             *(servers.servers, servers.server_log, servers.set_server, servers.approve),
