@@ -25,6 +25,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from refdesk.cli.client_setup import DEFAULT_NAME
 from refdesk.cli.running_desk import RunningDesk
 from refdesk.cli.server_trial import probe_server
 from refdesk.config import AnswersConfig, Config, McpServerConfig, require_support
@@ -60,9 +61,6 @@ MAX_TENANTS = 20
 
 LOCKS = Path("/proc/locks")
 """Where Linux lists lock holders, so that no lock has to be taken to find out."""
-
-DEFAULT_NAME = "refdesk"
-"""Server name that `refdesk install` uses by default."""
 
 PORT_FIX = "choose another with --port or server.port, or stop that program"
 

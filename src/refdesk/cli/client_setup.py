@@ -22,6 +22,9 @@ from refdesk.cli.settings_files import (
 from refdesk.downstream.files.client_files import list_client_files
 from refdesk.errors import CannotOpen
 
+DEFAULT_NAME = "refdesk"
+"""Name of Refdesk among a client's servers, unless another is given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Remote:

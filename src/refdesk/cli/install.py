@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from refdesk.cli.arguments import Misuse
-from refdesk.cli.client_setup import CLIENTS, ClientSetup, DeskTarget, Local, Remote
+from refdesk.cli.client_setup import CLIENTS, DEFAULT_NAME, ClientSetup, DeskTarget, Local, Remote
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
@@ -22,8 +22,6 @@ from refdesk.config.types import has_scheme
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
-
-SERVER_NAME = "refdesk"
 
 NEXT_STEPS = """\
 Next: `refdesk add docs/` adds your documents,
@@ -170,7 +168,7 @@ def _plan_mcp_json(arguments: SimpleNamespace) -> FileChange:
     settings = SimpleNamespace(config=arguments.config, data=arguments.data)
     if arguments.config and not Path(arguments.config).exists():
         settings.config = None
-    return client.plan_install(path, SERVER_NAME, Remote(load_settings(settings).own_url), is_shared=True)
+    return client.plan_install(path, DEFAULT_NAME, Remote(load_settings(settings).own_url), is_shared=True)
 
 
 def _is_conflict(change: FileChange) -> bool:
@@ -179,4 +177,4 @@ def _is_conflict(change: FileChange) -> bool:
         return False
     if change.path.name != ".mcp.json":
         return True
-    return CLIENTS["claude-code"].read_entry(change.path, change.before, SERVER_NAME) is not None
+    return CLIENTS["claude-code"].read_entry(change.path, change.before, DEFAULT_NAME) is not None
