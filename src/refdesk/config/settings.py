@@ -10,6 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -160,6 +161,14 @@ def _suggest_key(key: str) -> str | None:
     if similar := suggest(name, list(last_words), cutoff=0.75):
         return last_words[similar]
     return suggest(key, [*SETTINGS, *SECTIONS]) if parent not in SECTIONS else None
+
+
+def describe_settings(config: Config) -> list[tuple[str, str, str]]:
+    """List every setting with its value and source, secrets masked; MCP servers are listed one by one."""
+    values = {key: attrgetter(key)(config) for key in SETTINGS if key != SERVERS or not config.mcpServers}
+    rows = [(key, format_value(value), config.sources.get(key, "default")) for key, value in values.items()]
+    source = config.sources.get(SERVERS, "default")
+    return rows + [(f"{SERVERS}.{name}", format_value(one), source) for name, one in config.mcpServers.items()]
 
 
 # Environment variables
