@@ -22,11 +22,9 @@ from typing import Any
 from refdesk.cli.terminal import detect_style, sanitize
 from refdesk.config.plain_files import read_plain_text
 from refdesk.downstream.files import jsonc
+from refdesk.downstream.files.client_files import MAX_BYTES
 from refdesk.errors import CannotOpen
 from refdesk.support.fs import replace_file
-
-MAX_BYTES = 33_554_432
-"""Upper bound for a settings file. Claude Code keeps its history in the same file."""
 
 BACKUP_SUFFIX = ".before-refdesk"
 """Suffix of the backup, which holds the content before the last change."""
