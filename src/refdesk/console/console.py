@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 from anyio import to_thread
@@ -22,6 +20,7 @@ from refdesk.console.params import NameParams, NewKeyParams, NoParams, translate
 from refdesk.console.server_methods import Rights, Servers
 from refdesk.engines.base import EngineAdmin
 
+PAGES = Path(__file__).parent / "pages"
 INDEX = "index.html"
 
 _VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
@@ -30,15 +29,8 @@ _VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
 TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
-    ".ico": "image/x-icon",
     ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".map": "application/json",
-    ".png": "image/png",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".webmanifest": "application/manifest+json",
-    ".woff2": "font/woff2",
 }
 """Media types by suffix. Other files aren't served."""
 
@@ -58,8 +50,8 @@ class StaticFile:
 class Assets:
     """Static files by path below `/console/`."""
 
-    def __init__(self, folder: Traversable | None = None) -> None:
-        self._folder = folder or files("refdesk.console") / "pages"
+    def __init__(self, folder: Path = PAGES) -> None:
+        self._folder = folder
 
     def find(self, path: str) -> StaticFile | None:
         """Return a file by path, the index page for a view's path, or None.
@@ -71,19 +63,13 @@ class Assets:
 
     @cached_property
     def _files(self) -> dict[str, StaticFile]:
-        return dict(_read_files(self._folder, PurePosixPath()))
-
-
-def _read_files(folder: Traversable, parent: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
-    if not folder.is_dir():
-        return
-    for entry in folder.iterdir():
-        path = parent / entry.name
-        if entry.is_dir():
-            yield from _read_files(entry, path)
-        elif (media_type := TYPES.get(path.suffix)) is not None:
-            body = entry.read_bytes()
-            yield str(path), StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+        found = {}
+        for path in self._folder.rglob("*"):
+            if path.suffix in TYPES and path.is_file():
+                body = path.read_bytes()
+                etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+                found[path.relative_to(self._folder).as_posix()] = StaticFile(body, TYPES[path.suffix], etag)
+        return found
 
 
 class KeyStore(Protocol):
