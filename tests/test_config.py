@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Config, ServerConfig, Url, find_config_file, load
+from refdesk.config.settings import describe_settings
 from refdesk.errors import ConfigError
 
 SECRET = "hunter2hunter2"
@@ -431,7 +432,7 @@ def test_secrets_are_kept_and_never_shown() -> None:
     assert config.cache.redis.url.get_secret_value().startswith(f"redis://:{SECRET}@")
     for text in (repr(config), str(config), repr(config.auth.keys[0]), str(config.r2r), f"{config.cache.redis.url}"):
         assert SECRET not in text
-    rows = {key: value for key, value, _ in config.describe()}
+    rows = {key: value for key, value, _ in describe_settings(config)}
     assert SECRET not in str(rows)
     assert rows["r2r.password"] == "********"
     assert rows["r2r.api_url"] == "http://u:********@r2r:7272"
@@ -517,7 +518,7 @@ def outcome(path: Path | None, environ: dict[str, str], overrides: dict[str, Any
 def assert_plain(outcome: Config | ConfigError) -> None:
     """A configuration that can be shown, or problems that are one line each in our own words."""
     if isinstance(outcome, Config):
-        assert all(value.isprintable() for _, value, _ in outcome.describe())
+        assert all(value.isprintable() for _, value, _ in describe_settings(outcome))
         return
     assert outcome.problems
     for problem in outcome.problems:

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from refdesk.config import Config, McpServerConfig, load, load_servers_again
-from refdesk.config.other_clients import IGNORED, KNOWN
-from refdesk.config.server_entries import KEYS, read_entries
+from refdesk.config.server_entries import IGNORED, KEYS, KNOWN, read_entries
+from refdesk.config.settings import describe_settings
 from refdesk.errors import ConfigError
 from refdesk.telemetry import iter_secrets
 
@@ -327,7 +327,7 @@ CONFIDENTIAL: list[dict[str, Any]] = [
 def test_secrets_are_shown_nowhere_and_told_to_the_log(entry: dict[str, Any]) -> None:
     config = load(None, {"THE_TOKEN": SECRET}, {"mcpServers": {"one": entry}})
     one = config.mcpServers["one"]
-    for text in (repr(config), str(config), repr(one), f"{one}", one.where, str(config.describe())):
+    for text in (repr(config), str(config), repr(one), f"{one}", one.where, str(describe_settings(config))):
         assert SECRET not in text
     assert any(secret in (SECRET, f"key={SECRET}") for secret in iter_secrets(config))
 
@@ -347,10 +347,10 @@ def test_a_path_that_holds_a_key_is_masked_and_an_ordinary_one_is_not() -> None:
 
 def test_what_is_shown_of_a_server_is_what_was_set() -> None:
     config = load(None, {}, {"mcpServers": {"a": {"command": "npx", "args": ["-y", "fs"], "env": {"A": "x"}}}})
-    rows = {key: value for key, value, _ in config.describe()}
+    rows = {key: value for key, value, _ in describe_settings(config)}
     assert rows["mcpServers.a"] == "{command: npx, args: [-y, fs], env: {A: ********}}"
     assert "mcpServers" not in rows
-    assert ("mcpServers", "{}", "default") in load(None, {}).describe()
+    assert ("mcpServers", "{}", "default") in describe_settings(load(None, {}))
 
 
 # Garbage
@@ -385,7 +385,7 @@ def test_any_servers_give_a_configuration_that_can_be_shown_or_problems(value: A
         config: Config = load(None, {}, {"mcpServers": value})
     except ConfigError:
         return
-    assert all(text.isprintable() for _, text, _ in config.describe())
+    assert all(text.isprintable() for _, text, _ in describe_settings(config))
 
 
 def test_a_preset_that_does_not_exist_is_told(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from refdesk.config import Config
 from refdesk.config.server_model import McpServerConfig
 from refdesk.console.console import Console
 from refdesk.console.document_methods import ConsoleDocuments
-from refdesk.console.feed import Activity, Feed
+from refdesk.console.feed import Feed
 from refdesk.console.server_methods import Servers
 from refdesk.documents.conversion_limits import MAX_FILE_BYTES
 from refdesk.documents.conversions import Conversions
@@ -299,9 +299,7 @@ async def register_console(desk: Desk, stack: AsyncExitStack) -> None:
         tool = desk.registry.find_tool(name)
         return tool is not None and tool.toolset in rights.toolsets(caller) and tool.is_open_to(caller)
 
-    activity = Activity(history, engine, servers, is_available)
-    feed = Feed(engine, servers, activity, rights)
-    documents = ConsoleDocuments(engine)
-    desk.console = Console(describe_server, rights, documents, servers, keys, engine, activity, feed)
+    feed = Feed(engine, servers, rights, history, is_available)
+    desk.console = Console(describe_server, rights, ConsoleDocuments(engine), servers, keys, engine, feed)
     desk.console.register(desk.registry.add_method)
-    await stack.enter_async_context(in_background(activity.run()))
+    await stack.enter_async_context(in_background(feed.run()))

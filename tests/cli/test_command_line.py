@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from refdesk.cli import main
+from refdesk.cli import client_setup, main
 from refdesk.cli.error_report import report_failure
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import CLIENTS, PAGES, SETS, cli, parse
-from refdesk.cli.setup import clients
 from refdesk.errors import EngineError
 from refdesk.ingest.recipes import names
 from reference_pages import PAGES as WRITTEN
@@ -156,7 +155,7 @@ def test_every_command_can_print_json_but_the_server() -> None:
 
 def test_what_the_grammar_lists_is_what_there_is() -> None:
     assert sorted(SETS) == names()
-    assert list(CLIENTS) == list(clients.CLIENTS)
+    assert list(CLIENTS) == list(client_setup.CLIENTS)
     assert list(PAGES) == list(WRITTEN)
 
 

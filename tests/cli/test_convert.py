@@ -16,7 +16,7 @@ import pytest
 from docling_core.types.doc.document import DoclingDocument
 
 from refdesk.cli import main
-from refdesk.cli.progress import ProgressBar
+from refdesk.cli.terminal import ProgressBar
 from tests.real_files import FILES
 
 
@@ -131,6 +131,13 @@ def test_a_mistake_is_told_in_a_sentence(refdesk: Refdesk, arguments: tuple[str,
     assert done.code != 0
     assert said in done.err
     assert "Traceback" not in done.err
+
+
+def test_the_name_of_a_file_cannot_control_the_terminal(refdesk: Refdesk) -> None:
+    done = refdesk("convert", "nowhere\x1b[2J.pdf")
+    assert done.code == 1
+    assert "nowhere[2J.pdf" in done.err
+    assert "\x1b" not in done.err
 
 
 def test_a_document_is_read_in_parts(refdesk: Refdesk) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from refdesk.cli import doctor, main
-from refdesk.cli.checks.local_checks import EXTRAS
-from refdesk.cli.doctor import LOCAL_CHECKS, REMOTE_CHECKS
+from refdesk.cli import checks, doctor, main
+from refdesk.cli.checks import EXTRAS
+from refdesk.cli.doctor import FUNCTIONS
 from refdesk.cli.parser import CHECKS
 from refdesk.version import __version__
 from tests.processes import started_server
@@ -79,7 +79,8 @@ def test_a_new_desk_is_well_and_looking_at_it_makes_nothing(examine: Examine, da
 
 
 def test_every_check_is_one_that_is_run() -> None:
-    assert sorted([*LOCAL_CHECKS, *REMOTE_CHECKS]) == sorted(CHECKS)
+    functions = [name for name in vars(checks) if name.startswith("check_")]
+    assert sorted(functions) == sorted(f"check_{name}" for name in CHECKS)
 
 
 def test_an_extra_is_known_by_a_package_of_its_own() -> None:
@@ -126,13 +127,11 @@ def test_a_check_that_breaks_or_hangs_is_a_finding(examine: Examine) -> None:
         await asyncio.Event().wait()
 
     context = doctor._build_context(SimpleNamespace(config=None, data=None, timeout=0.2))
-    found = asyncio.run(
-        doctor.run_checks(context, ["keys", "cache"], local={"keys": broken}, remote={"cache": endless})
-    )
+    found = asyncio.run(doctor.run_checks(context, ["keys", "cache"], {"keys": broken, "cache": endless}))
     assert "ZeroDivisionError: oh" in found["keys"][0].text
     assert found["cache"][0].text == "did not finish within 0.2 seconds"
     patient = replace(context, timeout=60)
-    beside = asyncio.run(doctor.run_checks(patient, ["keys", "python"], local={**LOCAL_CHECKS, "keys": broken}))
+    beside = asyncio.run(doctor.run_checks(patient, ["keys", "python"], {**FUNCTIONS, "keys": broken}))
     assert beside["python"][0].state == "ok"
 
 

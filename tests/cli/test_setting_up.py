@@ -15,7 +15,7 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.install import find_program
 from refdesk.config import SETTINGS, load
-from refdesk.config.template import render_template
+from refdesk.config.settings import render_template
 from refdesk.downstream.files.servers_file import load_servers
 
 Run = Callable[..., str]

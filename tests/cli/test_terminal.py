@@ -8,8 +8,7 @@ import pytest
 
 from refdesk.calls import Answer
 from refdesk.cli.ask import PassageHit, format_hit, parse_hits
-from refdesk.cli.progress import ProgressBar
-from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
+from refdesk.cli.terminal import ProgressBar, TerminalStyle, detect_style, sanitize
 from refdesk.tools.documentation import DocumentationHit
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.console.assets import Assets
+from refdesk.console.console import Assets
 from tests.conftest import Serve
 
 PAGES = Path(__file__).parents[2] / "src/refdesk/console/pages"

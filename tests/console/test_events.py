@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from refdesk.calls import ANONYMOUS, CONSOLE, DEFAULT_TENANT, Caller, TenantId, UserId
-from refdesk.console.feed import MAX_STREAMS, MAX_STREAMS_PER_CALLER, Activity, DocumentTracker, Feed
+from refdesk.console.feed import MAX_STREAMS, MAX_STREAMS_PER_CALLER, DocumentTracker, Feed
 from refdesk.engines.base import CollectionInfo, DocumentStatus, Engine, Listing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.telemetry.metric_history import History
@@ -122,16 +122,15 @@ async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve) -> None:
         engine = CountedEngine(server.desk.engine)
         port = cast(Engine, engine)
         history = History(server.desk.metrics, leave_out=CONSOLE)
-        activity = Activity(history, port, console._servers, lambda caller, tool: True)
-        feed = Feed(port, console._servers, activity, console._rights)
-        await activity.sample()
+        feed = Feed(port, console._servers, console._rights, history, lambda caller, tool: True)
+        await feed.sample()
         await bring(server, "# Foxes\n\nThey dig.", "Foxes")
         assert engine.asked == {"listen"}
         with feed.open_feed_subscription(ANONYMOUS) as watch:
             told = Events()
             told.received = [*(await watch.next() or ())]
             assert told.of("documents")
-            await activity.sample()
+            await feed.sample()
             told.received = [*(await watch.next() or ())]
             # How many there are is another matter: the manual may be on its way in.
             assert told.of("metrics")[-1]["sample"]["queue"] is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.calls import ANONYMOUS, CONSOLE, Call
 from refdesk.console.server_methods import Servers
-from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.downstream.files.servers_file import OwnServers
 from refdesk.errors import InvalidArguments
 from refdesk.policy.policies import can_reach, can_reach_any
 from refdesk.telemetry.metric_history import History
@@ -89,7 +89,7 @@ async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, 
         everything = [await act(server, "servers"), await act(server, "server_log", name="tools", lines=50)]
         assert SECRET not in json.dumps(everything)
         assert server.desk.console is not None
-        await server.desk.console._activity.sample()
+        await server.desk.console._feed.sample()
         assert (await get_server(server, "tools"))["latency"]["p95_ms"] > 0
         metrics = await act(server, "metrics")
         assert [tool["calls"] for tool in metrics["tools"]] == [1]
@@ -159,7 +159,7 @@ async def test_a_key_sees_the_servers_and_tools_that_it_opens(serve: Serve) -> N
             await running(server, name, "k-all")
         await call_tool(server, "second__echo", "k-all", text="x")
         assert server.desk.console is not None
-        await server.desk.console._activity.sample()
+        await server.desk.console._feed.sample()
         seen = {}
         for key in ("k-all", "k-one", "k-tool", "k-other"):
             listed = (await act(server, "servers", key=key))["servers"]
@@ -207,22 +207,6 @@ async def test_a_server_is_listed_once_while_it_is_switched(serve: Serve, own: C
         assert seen == {("tools",)}
 
 
-class VanishingServers:
-    """Settings from which somebody else removes every server while one is switched."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def own(self) -> Collection[str]:
-        return self._fleet.servers.keys()
-
-    def switch(self, name: str, *, on: bool) -> None:
-        pass
-
-    async def reload_servers(self) -> None:
-        await self._fleet.apply({})
-
-
 async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(serve: Serve, own: Callable[..., None]) -> None:
     own(tools=stdio())
     async with serve(embedding__source="none") as server:
@@ -231,7 +215,9 @@ async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(serve: S
         assert console is not None
         fleet = console._servers._fleet
         history = History(server.desk.metrics, leave_out=CONSOLE)
-        servers = Servers(fleet, VanishingServers(fleet), console._rights, can_reach, can_reach_any, history)
+        # Somebody else removes every server while one is switched.
+        vanishing = OwnServers(server.desk.config, {}, lambda: fleet.apply({}))
+        servers = Servers(fleet, vanishing, console._rights, can_reach, can_reach_any, history)
         call = Call(f"{CONSOLE}set_server", {"name": "tools", "enabled": True})
         with pytest.raises(InvalidArguments, match=r"name: no server named 'tools'$"):
             await servers.set_server(call)

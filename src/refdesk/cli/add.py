@@ -14,9 +14,8 @@ from refdesk.calls import LOCAL
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.progress import ProgressBar
 from refdesk.cli.recipes import add_documentation_sets
-from refdesk.cli.terminal import print_message, sanitize
+from refdesk.cli.terminal import ProgressBar, print_message, sanitize
 from refdesk.config import Config, require_support
 from refdesk.engines.base import IN_PROGRESS, DocumentStatus
 from refdesk.ingest.folder_watch import changes

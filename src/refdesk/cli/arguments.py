@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import augment_usage_errors
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -39,16 +40,13 @@ class Invocation:
     def run(self) -> int:
         """Import the command, run it, on an event loop if it is asynchronous, and return its exit code."""
         module = import_module(f"refdesk.cli.{self.module}")
-        try:
+        with augment_usage_errors(self.context):
             code: int | Coroutine[Any, Any, int] = getattr(module, self.function)(self.arguments)
             if isinstance(code, int):
                 return code
             import asyncio
 
             return asyncio.run(code)
-        except click.UsageError as error:
-            error.ctx = error.ctx or self.context
-            raise
 
 
 class ExamplesCommand(click.Command):
@@ -56,11 +54,8 @@ class ExamplesCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, adding the context that some usage errors lack."""
-        try:
+        with augment_usage_errors(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples as a section, unwrapped."""
@@ -137,7 +132,7 @@ def _expand_attributes(*, choices: Sequence[str] = (), complete: str = "", **att
     if complete:
 
         def list_values(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-            from refdesk.cli.live_values import list_live_values
+            from refdesk.cli.completion import list_live_values
 
             return list_live_values(complete, collect_arguments(ctx), incomplete)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from types import SimpleNamespace
 
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.terminal import print_json
+from refdesk.cli.terminal import print_json, print_message
 from refdesk.config import require_support
+from refdesk.config.settings import describe_settings
 from refdesk.downstream.files.servers_file import load_servers
 
 MAX_COLUMN_WIDTH = 60
@@ -20,8 +20,8 @@ def check(arguments: SimpleNamespace) -> int:
     config = load_settings(arguments, serves=True)
     require_support(config)
     for warning in (*config.warnings, *map(str, load_servers(config, os.environ).warnings)):
-        print(f"refdesk: {warning}", file=sys.stderr)
-    settings = config.describe()
+        print_message(warning)
+    settings = describe_settings(config)
     if arguments.json:
         rows = [{"key": key, "value": value, "source": source} for key, value, source in settings]
         print_json(rows if arguments.show else {"status": "ok"})

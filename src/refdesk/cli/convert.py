@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -16,8 +15,7 @@ from urllib.parse import urlsplit
 
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.progress import ProgressBar
-from refdesk.cli.terminal import print_json, print_message
+from refdesk.cli.terminal import ProgressBar, print_json, print_message
 from refdesk.config import Config
 from refdesk.documents.conversions import ConversionOptions, Export, File, open_conversions
 from refdesk.documents.convert.source import PageRange
@@ -112,12 +110,12 @@ async def _convert_all(
                             data, facts = await conversions.convert_and_export(file, to, options, progress)
                     bar.clear()
                     for warning in facts["warnings"]:
-                        print(f"refdesk: {source}: {warning}", file=sys.stderr)
+                        print_message(f"{source}: {warning}")
                     return {"source": source, **_write_output(target, data), **facts}
                 except ToolFailure as failure:
                     bar.clear()
                     where = "" if PurePath(source).name in failure.detail else f"{source}: "
-                    print(f"refdesk: {where}{failure.detail}", file=sys.stderr)
+                    print_message(f"{where}{failure.detail}")
                     return {"source": source, "error": failure.detail}
                 finally:
                     bar.finish(source)

@@ -6,13 +6,15 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from inspect import iscoroutinefunction
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-from refdesk.cli.checks import local_checks, service_checks
-from refdesk.cli.checks.finding import CheckContext, Finding, fail
+from refdesk.cli import checks
+from refdesk.cli.checks import CheckContext, Finding, fail
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser import CHECKS
@@ -21,30 +23,11 @@ from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, saniti
 from refdesk.config import find_config_file, load
 from refdesk.errors import ConfigError
 
-LocalChecks = Mapping[str, Callable[[CheckContext], Iterable[Finding]]]
-RemoteChecks = Mapping[str, Callable[[CheckContext], Awaitable[Sequence[Finding]]]]
+Check = Callable[[CheckContext], Any]
+"""Returns or yields findings. A check of this machine runs in a thread; one that calls a service is asynchronous."""
 
-LOCAL_CHECKS: LocalChecks = {
-    "python": local_checks.check_python,
-    "config": local_checks.check_config,
-    "data": local_checks.check_data,
-    "engine": local_checks.check_engine,
-    "locks": local_checks.check_locks,
-    "port": local_checks.check_port,
-    "console": local_checks.check_console,
-    "keys": local_checks.check_keys,
-    "clients": local_checks.check_clients,
-}
-"""Synchronous checks of this machine. Each runs in a thread."""
-
-REMOTE_CHECKS: RemoteChecks = {
-    "embedding": service_checks.check_embedding,
-    "cache": service_checks.check_cache,
-    "r2r": service_checks.check_r2r,
-    "answers": service_checks.check_answers,
-    "servers": service_checks.check_servers,
-}
-"""Asynchronous checks that call a service."""
+FUNCTIONS: Mapping[str, Check] = {name: getattr(checks, f"check_{name}") for name in CHECKS}
+"""The checks by name."""
 
 
 async def doctor(arguments: SimpleNamespace) -> int:
@@ -79,20 +62,17 @@ def _build_context(arguments: SimpleNamespace) -> CheckContext:
 
 
 async def run_checks(
-    context: CheckContext,
-    selected: Sequence[str],
-    *,
-    local: LocalChecks = LOCAL_CHECKS,
-    remote: RemoteChecks = REMOTE_CHECKS,
+    context: CheckContext, selected: Sequence[str], functions: Mapping[str, Check] = FUNCTIONS
 ) -> dict[str, Sequence[Finding]]:
     """Run the selected checks concurrently. A check that raises or times out becomes a finding."""
 
     async def run(name: str) -> Sequence[Finding]:
+        check = functions[name]
         try:
             async with asyncio.timeout(context.timeout):
-                if name in remote:
-                    return await remote[name](context)
-                return await asyncio.to_thread(lambda: list(local[name](context)))
+                if iscoroutinefunction(check):
+                    return list(await check(context))
+                return await asyncio.to_thread(lambda: list(check(context)))
         except TimeoutError:
             return [fail(f"did not finish within {context.timeout:g} seconds", "allow more time with --timeout")]
         except Exception as error:  # noqa: BLE001 - any error is this check's finding

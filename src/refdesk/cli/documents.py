@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +31,7 @@ async def documents(arguments: SimpleNamespace) -> int:
         raise Misuse("ID: only `refdesk documents remove` takes IDs")
     async with open_local_desk(arguments) as desk:
         collection = arguments.collection and await _find_collection(desk.engine, arguments.collection)
-        found = [one async for one in _iter_documents(desk.engine, collection, STATUSES[arguments.status])]
+        found = await _list_documents(desk.engine, collection, STATUSES[arguments.status])
     if arguments.json:
         print_json([_document_to_dict(one) for one in found])
         return 0
@@ -87,17 +87,13 @@ def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
     return words
 
 
-async def _iter_documents(
-    engine: Engine, collection: str | None, statuses: tuple[Status, ...]
-) -> AsyncIterator[DocumentStatus]:
-    offset = 0
+async def _list_documents(engine: Engine, collection: str | None, statuses: tuple[Status, ...]) -> list[DocumentStatus]:
+    found: list[DocumentStatus] = []
     while True:
-        page, total = await engine.documents(LOCAL.tenant, Listing(collection, statuses, offset, PAGE_SIZE))
-        for one in page:
-            yield one
-        offset += len(page)
-        if not page or offset >= total:
-            return
+        page, total = await engine.documents(LOCAL.tenant, Listing(collection, statuses, len(found), PAGE_SIZE))
+        found += page
+        if not page or len(found) >= total:
+            return found
 
 
 async def _find_collection(engine: Engine, name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import log2
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +19,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, UserId
 from refdesk.cli.ask import PassageHit, parse_hits
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.progress import ProgressBar
+from refdesk.cli.terminal import ProgressBar
 from refdesk.errors import CannotOpen, InvalidArguments, Problem, ToolFailure
 
 MAX_QUERY_LENGTH = 1000
@@ -69,7 +69,7 @@ async def evaluate(arguments: SimpleNamespace) -> int:
                 bar.update(done, done / len(query_set.queries), tool)
         finally:
             bar.clear()
-    figures = {name.replace("_at_", "@"): round(value, 4) for name, value in asdict(average(found)).items()}
+    figures = {name: round(value, 4) for name, value in average(found).items()}
     report = {"tool": tool, "queries": len(found), **figures, "mean_answer_bytes": round(fmean(sizes))}
     if arguments.json:
         print(json.dumps(report, indent=2))
@@ -155,40 +155,27 @@ class QuerySet:
         return list(first.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """Metrics of one query or their means over many. Each ranges from 0 to 1."""
-
-    ndcg_at_10: float
-    recall_at_5: float
-    recall_at_10: float
-    hit_at_1: float
-    hit_at_5: float
-    mrr_at_10: float
-
-
 def has_path(document_id: str, name: str) -> bool:
     """Whether the document has this path, in any collection."""
     return document_id == name or document_id.endswith(f"/{name}")
 
 
-def scores(ranking: Sequence[PassageHit], grades: Mapping[Target, float]) -> Scores:
-    """Compute the metrics of one query's ranking."""
+def scores(ranking: Sequence[PassageHit], grades: Mapping[Target, float]) -> dict[str, float]:
+    """Return the metrics of one query's ranking by name. Each ranges from 0 to 1."""
     found = gains(ranking[:DEPTH], grades)
-    return Scores(
-        ndcg_at_10=ndcg(found, list(grades.values()), 10),
-        recall_at_5=recall(found, len(grades), 5),
-        recall_at_10=recall(found, len(grades), 10),
-        hit_at_1=hit(found, 1),
-        hit_at_5=hit(found, 5),
-        mrr_at_10=reciprocal_rank(found, 10),
-    )
+    return {
+        "ndcg@10": ndcg(found, list(grades.values()), 10),
+        "recall@5": recall(found, len(grades), 5),
+        "recall@10": recall(found, len(grades), 10),
+        "hit@1": hit(found, 1),
+        "hit@5": hit(found, 5),
+        "mrr@10": reciprocal_rank(found, 10),
+    }
 
 
-def average(scores: Sequence[Scores]) -> Scores:
+def average(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of every metric."""
-    rows = [asdict(one) for one in scores]
-    return Scores(**{name: fmean(row[name] for row in rows) for name in rows[0]})
+    return {name: fmean(row[name] for row in scores) for name in scores[0]}
 
 
 def gains(ranking: Iterable[PassageHit], grades: Mapping[Target, float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""`refdesk install` and `refdesk uninstall`: edit a client's settings after showing a diff."""
+"""`refdesk install` and `uninstall`: edit a client's settings after showing a diff. `refdesk init` writes new files."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from refdesk.cli.arguments import Misuse
+from refdesk.cli.client_setup import CLIENTS, DEFAULT_NAME, ClientSetup, DeskTarget, Local, Remote
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
-from refdesk.cli.setup.changes import FileChange
-from refdesk.cli.setup.clients import CLIENTS, ClientSetup, DeskTarget, Local, Remote
+from refdesk.cli.settings_files import FileChange, read_text
 from refdesk.cli.terminal import confirm, print_json, print_message, print_result, sanitize
+from refdesk.config.loading import FILE_NAME
+from refdesk.config.settings import render_template
+from refdesk.config.types import has_scheme
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
+
+NEXT_STEPS = """\
+Next: `refdesk add docs/` adds your documents,
+      `refdesk serve` starts the server, with its console at {console}, and
+      `refdesk install claude-code` configures a client to use it."""
 
 
 def install(arguments: SimpleNamespace) -> int:
@@ -77,13 +85,9 @@ def find_program() -> tuple[str, ...]:
 
 
 def _check_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
+    if not has_scheme(url, "http", "https"):
         raise Misuse(f"--url: {url!r} is not a URL such as http://127.0.0.1:8001/mcp")
+    parts = urlsplit(url)
     if parts.username or parts.password:
         raise Misuse("--url: must not contain a user or password, which would be stored; use --key-env")
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/mcp"
@@ -128,3 +132,49 @@ def _print_next_steps(client: ClientSetup, target: DeskTarget, scope: str) -> No
             print_message(f"{target.key_variable} is not set here; start {client.title} with it set")
         if probe_desk(target.url) is None:
             print_message(f"no server answers at {target.url} yet; `refdesk serve` starts one")
+
+
+def init(arguments: SimpleNamespace) -> int:
+    """Run `refdesk init`. Existing files with other content are shown and kept, unless `--force` is given."""
+    path = Path(arguments.config) if arguments.config else Path.cwd() / FILE_NAME
+    planned = [FileChange(path, read_text(path), render_template(), is_shared=True), _plan_mcp_json(arguments)]
+    changes = [change for change in planned if not change.is_empty]
+    conflicts = [change for change in changes if _is_conflict(change) and not arguments.force]
+    if not arguments.json:
+        for change in changes if arguments.dry_run else conflicts:
+            change.print_diff()
+    written = [] if arguments.dry_run else [change for change in changes if change not in conflicts]
+    for change in written:
+        change.write()
+    code = ExitCode.FAILED if conflicts and not arguments.dry_run else ExitCode.OK
+    if arguments.json:
+        facts = {"written": [str(one.path) for one in written], "left": [str(one.path) for one in conflicts]}
+        print_json({**facts, "dry_run": arguments.dry_run})
+        return code
+    for change in written:
+        print(f"{'Changed' if change.before is not None else 'Wrote'} {change.path}")
+    for change in conflicts:
+        print_message(f"{change.path} exists and differs; --force overwrites it as shown above")
+    if not conflicts and not arguments.dry_run:
+        console = load_settings(arguments).own_url.removesuffix("/mcp") + "/console"
+        print(NEXT_STEPS.format(console=console) if written else "Both files are up to date; nothing to do.")
+    return code
+
+
+def _plan_mcp_json(arguments: SimpleNamespace) -> FileChange:
+    client = CLIENTS["claude-code"]
+    path = Path.cwd() / ".mcp.json"
+    # A configuration file that doesn't exist yet can't be loaded.
+    settings = SimpleNamespace(config=arguments.config, data=arguments.data)
+    if arguments.config and not Path(arguments.config).exists():
+        settings.config = None
+    return client.plan_install(path, DEFAULT_NAME, Remote(load_settings(settings).own_url), is_shared=True)
+
+
+def _is_conflict(change: FileChange) -> bool:
+    """Whether content would be lost. Adding Refdesk to a .mcp.json that lists other servers loses none."""
+    if change.before is None:
+        return False
+    if change.path.name != ".mcp.json":
+        return True
+    return CLIENTS["claude-code"].read_entry(change.path, change.before, DEFAULT_NAME) is not None

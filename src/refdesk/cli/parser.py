@@ -46,7 +46,7 @@ SETS = ("debian", "postgresql", "python", "ubuntu")
 """Documentation sets with a recipe, for shell completion. The recipes are in `refdesk.ingest.recipes`."""
 
 CLIENTS = ("claude-code", "cursor", "vscode", "codex", "gemini")
-"""Clients that can be set up. `refdesk.cli.setup.clients` implements them."""
+"""Clients that can be set up. `refdesk.cli.client_setup` implements them."""
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -295,7 +295,7 @@ _server_actions = [
         option("--only NAME", "Import only this server (repeatable)", multiple=True),
         flag("--replace", "Replace servers of the same name"),
         flag("--dry-run", "Show what would be imported, and write nothing"),
-        module="server_import",
+        module="servers",
         function="import_servers",
     ),
     command(
@@ -344,6 +344,7 @@ SETTING_UP = [
         "Write a commented refdesk.yaml and a .mcp.json for this project",
         flag("--force", "Overwrite existing files that differ"),
         flag("--dry-run", "Show what would be written, and write nothing"),
+        module="install",
     ),
     command(
         "install",

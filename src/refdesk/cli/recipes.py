@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 from refdesk.cli.exit_codes import ExitCode
-from refdesk.cli.progress import ProgressBar
-from refdesk.cli.terminal import print_json, print_message, print_table
+from refdesk.cli.terminal import ProgressBar, print_json, print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
 from refdesk.ingest.ingester import Ingester, IngestOutcome

@@ -39,23 +39,23 @@ class RunningDesk:
         return states if isinstance(states, dict) else {}
 
 
-def probe_desk(url: str, timeout: float = TIMEOUT_SECONDS) -> RunningDesk | None:
+def probe_desk(url: str) -> RunningDesk | None:
     """Return the server that answers at a URL, or None. A server other than Refdesk has another name or none."""
-    about = _get(url, "/", timeout)
+    about = _get(url, "/")
     if about is None:
         return None
-    ready = _get(url, "/ready", timeout) or {}
+    ready = _get(url, "/ready") or {}
     checks = ready.get("checks")
     name, version = about.get("service"), about.get("version")
     return RunningDesk(str(name or ""), str(version or ""), checks if isinstance(checks, dict) else {})
 
 
-def _get(url: str, path: str, timeout: float) -> dict[str, Any] | None:
+def _get(url: str, path: str) -> dict[str, Any] | None:
     """Fetch a JSON object: an empty one for any other response, None if there is no connection."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     host = WILDCARD_ADDRESSES.get(parts.hostname or "", parts.hostname or "")
-    connection = kind(host, parts.port, timeout=timeout)
+    connection = kind(host, parts.port, timeout=TIMEOUT_SECONDS)
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
         response = json.loads(connection.getresponse().read(MAX_RESPONSE_BYTES))

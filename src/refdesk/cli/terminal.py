@@ -1,10 +1,11 @@
-"""Terminal output: sanitizing of untrusted text, styles, highlighting and tables."""
+"""Terminal output: sanitizing of untrusted text, styles, highlighting, tables, and a progress bar."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ RESET = "\x1b[0m"
 
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and characters that change the text direction."""
+
+BAR_WIDTH = 24
+"""Characters of a progress bar itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +96,48 @@ def confirm(question: str, stream: TextIO) -> bool:
 def print_message(text: str) -> None:
     """Print a message to standard error."""
     print(f"refdesk: {sanitize(text)}", file=sys.stderr)
+
+
+class ProgressBar:
+    """Progress of a batch on standard error, including partial progress of its items.
+
+    It prints nothing if that isn't a terminal.
+    """
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._total = total
+        self._stream = stream or sys.stderr
+        self._is_enabled = self._stream.isatty()
+        self._done = 0
+        self._parts: dict[str, float] = {}
+
+    def advance(self, name: str, fraction: float, activity: str) -> None:
+        """Set the progress of one item, from 0 to 1."""
+        self._parts[name] = min(max(fraction, 0.0), 1.0)
+        self.update(self._done, self._sum_up(), f"{name}: {activity}" if activity else name)
+
+    def finish(self, name: str) -> None:
+        """Count one item as done, whether it succeeded or failed."""
+        self._parts.pop(name, None)
+        self._done += 1
+        self.update(self._done, self._sum_up(), name)
+
+    def _sum_up(self) -> float:
+        return (self._done + sum(self._parts.values())) / max(self._total, 1)
+
+    def update(self, done: int, fraction: float, activity: str) -> None:
+        """Set the number of finished items and the overall fraction directly."""
+        self._done = done
+        if not self._is_enabled:
+            return
+        filled = round(BAR_WIDTH * min(max(fraction, 0.0), 1.0))
+        line = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {done}/{self._total} {activity}"
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write("\r\x1b[K" + "".join(c for c in line if c.isprintable())[:width])
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Erase the bar's line."""
+        if self._is_enabled:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

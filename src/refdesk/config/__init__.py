@@ -3,7 +3,6 @@
 All problems are reported together as one `ConfigError`. This package doesn't import the components it configures.
 """
 
-from refdesk.config.environment import ENVIRONMENT, Variable
 from refdesk.config.loading import find_config_file, load, load_servers_again
 from refdesk.config.models import (
     TOOLSETS,
@@ -29,7 +28,7 @@ from refdesk.config.models import (
 )
 from refdesk.config.rules import require_support
 from refdesk.config.server_model import DocsSource, McpServerConfig
-from refdesk.config.settings import SETTINGS, Setting, list_settings
+from refdesk.config.settings import ENVIRONMENT, SETTINGS, Setting, Variable, list_settings
 from refdesk.config.types import Url
 
 __all__ = [

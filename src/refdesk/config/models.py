@@ -7,7 +7,7 @@ component receives its own section, never the whole configuration.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -19,7 +19,6 @@ from refdesk.calls import DEFAULT_TENANT
 from refdesk.config import types
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.config.types import ConfigSection, setting
-from refdesk.config.wording import format_value
 
 Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
@@ -406,17 +405,3 @@ class Config(ConfigSection):
     def token_audience(self) -> str:
         """The audience that access tokens must have."""
         return self.auth.oauth.audience or self.own_url
-
-    def describe(self) -> list[tuple[str, str, str]]:
-        """List every setting with its value and source, secrets masked; MCP servers are listed one by one."""
-        rows = [(key, format_value(value), self.sources.get(key, "default")) for key, value in _iter_leaves(self)]
-        source = self.sources.get("mcpServers", "default")
-        return rows + [(f"mcpServers.{name}", format_value(server), source) for name, server in self.mcpServers.items()]
-
-
-def _iter_leaves(section: ConfigSection, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in section:
-        if isinstance(value, ConfigSection):
-            yield from _iter_leaves(value, f"{prefix}{name}.")
-        elif not type(section).model_fields[name].exclude and not (name == "mcpServers" and value):
-            yield f"{prefix}{name}", value

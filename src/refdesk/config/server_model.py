@@ -16,9 +16,9 @@ TransportKind = Literal["stdio", "http", "sse", "websocket"]
 _KIND_ALIASES = {"streamable-http": "http", "streamable_http": "http", "streamablehttp": "http", "ws": "websocket"}
 """Transport names used in other clients' files."""
 
-
-def _resolve_kind(value: Any) -> Any:
-    return _KIND_ALIASES.get(value, value) if isinstance(value, str) else value
+_ResolveAlias = BeforeValidator(lambda value: _KIND_ALIASES.get(value, value) if isinstance(value, str) else value)
+_ResolveFlag = BeforeValidator(lambda value: {} if value is True else None if value is False else value)
+"""Makes `docs: true` the default search tool, and `docs: false` none."""
 
 
 class ToolRules(ConfigSection):
@@ -40,14 +40,10 @@ class DocsSource(ConfigSection):
     version: types.OptionalText = setting(None, "Version of the documented product, if results don't include it.")
 
 
-def _normalize_docs(value: Any) -> Any:
-    return {} if value is True else None if value is False else value
-
-
 class McpServerConfig(ConfigSection):
     """One MCP server: its transport, timeouts, exposed tools and access rules."""
 
-    type: Annotated[TransportKind | None, BeforeValidator(_resolve_kind), types.AnyCase] = setting(
+    type: Annotated[TransportKind | None, _ResolveAlias, types.AnyCase] = setting(
         None, "Transport. By default, it's inferred from `command` or `url`."
     )
     command: types.Program = setting(None, "Program to start, for the stdio transport.")
@@ -78,7 +74,7 @@ class McpServerConfig(ConfigSection):
     hold: Literal["changed", "new", "nothing"] = setting(
         "changed", "Tools that need `refdesk servers approve`: changed ones, changed and new ones, or none."
     )
-    docs: Annotated[DocsSource | None, BeforeValidator(_normalize_docs)] = setting(
+    docs: Annotated[DocsSource | None, _ResolveFlag] = setting(
         None, "Search tool for `search_documentation`. `true` means a tool `search` with the argument `query`."
     )
     max_message_bytes: types.Bytes = setting(16_777_216, "Maximum size of a message from the server.", ge=1024)

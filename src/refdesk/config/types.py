@@ -110,7 +110,8 @@ def _require(expected: str, is_valid: Callable[[str], object]) -> AfterValidator
     return AfterValidator(check)
 
 
-def _has_scheme(url: str, *schemes: str) -> bool:
+def has_scheme(url: str, *schemes: str) -> bool:
+    """Whether a text is a URL with a host and one of the schemes."""
     try:
         parts = urlsplit(url)
         # Reading `port` validates it.
@@ -151,18 +152,18 @@ OptionalText = Annotated[str | None, _Blank]
 OptionalPath = Annotated[Path | None, _Blank, _Path]
 OptionalSecret = Annotated[SecretStr | None, _Blank]
 OptionalWebUrl = Annotated[
-    Url | None, _Blank, _require("a URL such as http://localhost:7272", lambda url: _has_scheme(url, "http", "https"))
+    Url | None, _Blank, _require("a URL such as http://localhost:7272", lambda url: has_scheme(url, "http", "https"))
 ]
 ServerUrl = Annotated[
     Url | None,
     _Blank,
-    _require("a URL such as https://example.com/mcp", lambda url: _has_scheme(url, "http", "https", "ws", "wss")),
+    _require("a URL such as https://example.com/mcp", lambda url: has_scheme(url, "http", "https", "ws", "wss")),
 ]
 RedisUrl = Annotated[
     Url,
     _require(
         "a URL such as redis://localhost:6379",
-        lambda url: url.startswith("unix://") or _has_scheme(url, "redis", "rediss"),
+        lambda url: url.startswith("unix://") or has_scheme(url, "redis", "rediss"),
     ),
 ]
 Key = Annotated[SecretStr | None, _require("a key of at least one character", lambda key: key and is_encodable(key))]

@@ -10,14 +10,13 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 from refdesk.calls import CONSOLE, Call, Caller, TenantId
 from refdesk.console.document_methods import list_shared_ids, serialize_status
 from refdesk.console.params import MetricsParams
 from refdesk.console.server_methods import Rights, Servers
-from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, EngineAdmin, Listing
+from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
 from refdesk.support.lru import BoundedDict
 from refdesk.telemetry.metric_history import INTERVAL_SECONDS, History, Sample
@@ -49,20 +48,27 @@ VIEWER_TTL_SECONDS = 60.0
 Event = tuple[str, Mapping[str, Any]]
 
 
-class Activity:
-    """Takes metric samples and serves them to the console."""
+class Feed:
+    """Takes metric samples, and serves them and change events to the open pages of the console."""
 
     def __init__(
-        self, history: History, engine: EngineAdmin, servers: Servers, is_tool_visible: Callable[[Caller, str], bool]
+        self,
+        engine: Engine,
+        servers: Servers,
+        rights: Rights,
+        history: History,
+        is_tool_visible: Callable[[Caller, str], bool],
     ) -> None:
-        self._history = history
         self._engine = engine
         self._servers = servers
+        self._rights = rights
+        self._history = history
         self._shows_tool = is_tool_visible
         self._asked_at = 0.0
-        self.on_sample: Callable[[], None] = lambda: None
-        self.count_viewers: Callable[[], int] = lambda: 0
-        """Set by the feed: called after every sample, and returns the number of open subscriptions."""
+        self._subscriptions: set[FeedSubscription] = set()
+        engine.listen(self._notify_documents)
+
+    # Metrics
 
     async def run(self) -> None:
         """Take a sample at every interval, until cancelled."""
@@ -72,13 +78,13 @@ class Activity:
 
     async def sample(self) -> None:
         """Take one sample. Documents are counted only while someone is viewing, as that queries the engine."""
-        has_viewers = self.count_viewers() > 0 or time.time() - self._asked_at < VIEWER_TTL_SECONDS
         waiting = None
-        if has_viewers:
+        if self._subscriptions or time.time() - self._asked_at < VIEWER_TTL_SECONDS:
             with suppress(DependencyError):  # reported by /ready
                 waiting = sum((await self._engine.waiting()).values())
         self._history.take(time.time(), waiting)
-        self.on_sample()
+        for subscription in self._subscriptions:
+            subscription.notify("metrics")
 
     async def metrics(self, call: Call) -> dict[str, Any]:
         """Return the samples since the page's last call, and statistics by tool over all samples."""
@@ -102,31 +108,12 @@ class Activity:
             ],
         }
 
-    def latest(self, caller: Caller) -> dict[str, Any] | None:
+    def _get_latest_sample(self, caller: Caller) -> dict[str, Any] | None:
         """Return the newest sample, limited to what the caller may see."""
         sample = self._history.last
         return _serialize_sample(sample, self._servers.list_names(caller)) if sample is not None else None
 
-
-def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
-    """Serialize a sample without the breakers of other servers."""
-    breakers = {}
-    for name, state in sample.breakers.items():
-        kind, _, server = name.partition(" ")
-        if kind != "downstream" or server in servers:
-            breakers[name] = state
-    return {**sample.wire(), "breakers": breakers}
-
-
-class Feed:
-    def __init__(self, engine: Engine, servers: Servers, activity: Activity, rights: Rights) -> None:
-        self._open_subscription = partial(
-            FeedSubscription, engine=engine, servers=servers, activity=activity, rights=rights
-        )
-        self._subscriptions: set[FeedSubscription] = set()
-        engine.listen(self._notify_documents)
-        activity.on_sample = self._notify_metrics
-        activity.count_viewers = lambda: len(self._subscriptions)
+    # Change events
 
     @contextmanager
     def open_feed_subscription(self, caller: Caller) -> Iterator[FeedSubscription]:
@@ -139,7 +126,7 @@ class Feed:
             raise RateLimited(
                 f"At most {MAX_STREAMS_PER_CALLER} console pages per caller receive live updates.", retry_after=5.0
             )
-        subscription = self._open_subscription(caller)
+        subscription = FeedSubscription(caller, self._engine, self._servers, self._rights, self._get_latest_sample)
         self._subscriptions.add(subscription)
         try:
             yield subscription
@@ -155,18 +142,31 @@ class Feed:
             if tenant in (subscription.caller.tenant, SHARED):
                 subscription.notify("documents")
 
-    def _notify_metrics(self) -> None:
-        for subscription in self._subscriptions:
-            subscription.notify("metrics")
+
+def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
+    """Serialize a sample without the breakers of other servers."""
+    breakers = {}
+    for name, state in sample.breakers.items():
+        kind, _, server = name.partition(" ")
+        if kind != "downstream" or server in servers:
+            breakers[name] = state
+    return {**sample.wire(), "breakers": breakers}
 
 
 class FeedSubscription:
     """One caller's subscription, with the kinds of pending events."""
 
-    def __init__(self, caller: Caller, engine: Engine, servers: Servers, activity: Activity, rights: Rights) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        engine: Engine,
+        servers: Servers,
+        rights: Rights,
+        get_latest_sample: Callable[[Caller], dict[str, Any] | None],
+    ) -> None:
         self.caller = caller
         self._servers = servers
-        self._activity = activity
+        self._get_latest_sample = get_latest_sample
         self._sees_documents = rights.may(caller, f"{CONSOLE}documents")
         self._sees_servers = rights.may(caller, f"{CONSOLE}servers")
         self._tracker = DocumentTracker(engine, caller.tenant)
@@ -197,7 +197,7 @@ class FeedSubscription:
         if states != self._sent_servers:
             self._sent_servers = states
             events.append(("servers", {"servers": states}))
-        sample = self._activity.latest(self.caller) if "metrics" in kinds else None
+        sample = self._get_latest_sample(self.caller) if "metrics" in kinds else None
         self._sent_at = time.monotonic()
         return [*events, ("metrics", {"sample": sample})] if sample else events
 

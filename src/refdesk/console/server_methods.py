@@ -20,6 +20,7 @@ from refdesk.console.params import (
     translate_argument_names,
 )
 from refdesk.downstream.files.server_log import read_last_lines
+from refdesk.downstream.files.servers_file import OwnServers
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import HeldTool
@@ -50,29 +51,13 @@ class Rights(Protocol):
         ...
 
 
-class ServerSettings(Protocol):
-    """Storage of the configured servers."""
-
-    def own(self) -> Collection[str]:
-        """Return the names of the servers that can be changed here. Blocks on disk I/O."""
-        ...
-
-    def switch(self, name: str, *, on: bool) -> None:
-        """Enable or disable a server. Blocks on disk I/O."""
-        ...
-
-    async def reload_servers(self) -> None:
-        """Apply the stored settings now."""
-        ...
-
-
 class Servers:
     """Console methods for downstream servers, limited to what the caller may see."""
 
     def __init__(
         self,
         fleet: Fleet,
-        settings: ServerSettings,
+        settings: OwnServers,
         rights: Rights,
         can_reach: CanReach,
         can_reach_server: CanReachServer,

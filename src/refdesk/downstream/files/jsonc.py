@@ -27,7 +27,12 @@ def parse(text: str) -> Any:
     try:
         return _parse_strict(text)
     except ValueError:
-        return _parse_strict(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
+        return _parse_strict(blank_extensions(text))
+
+
+def blank_extensions(text: str) -> str:
+    """Replace comments and trailing commas by spaces, so that positions stay correct."""
+    return _TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text))
 
 
 def find_duplicate_keys(value: Any) -> Iterator[str]:
@@ -68,5 +73,4 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Replace a comment by spaces, so that positions stay correct."""
     return match[0] if match[0].startswith('"') else _NOT_NEWLINE.sub(" ", match[0])

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cli.setup.json_text import EditError, get_member, remove_member, set_member
-from refdesk.cli.setup.toml_text import get_table, remove_table, set_table
+from refdesk.cli.settings_files import (
+    EditError,
+    get_member,
+    get_table,
+    remove_member,
+    remove_table,
+    set_member,
+    set_table,
+)
 from refdesk.downstream.files import jsonc
 
 PATH = ("mcpServers", "refdesk")

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from refdesk.cli.setup import json_text, toml_text
-from refdesk.cli.setup.changes import FileChange, edit_keeping_line_endings, read_text
-from refdesk.cli.setup.json_text import EditError
+from refdesk.cli.settings_files import (
+    EditError,
+    FileChange,
+    edit_keeping_line_endings,
+    get_member,
+    get_table,
+    read_text,
+    remove_member,
+    remove_table,
+    set_member,
+    set_table,
+)
 from refdesk.downstream.files.client_files import list_client_files
 from refdesk.errors import CannotOpen
+
+DEFAULT_NAME = "refdesk"
+"""Name of Refdesk among a client's servers, unless another is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ class ClientSetup:
     def read_entry(self, path: Path, text: str, name: str) -> Any:
         """Return the entry of a server in the file, or None; raise CannotOpen if the file is invalid."""
         try:
-            read = toml_text.get_table if path.suffix == ".toml" else json_text.get_member
+            read = get_table if path.suffix == ".toml" else get_member
             return read(text, (self.section, name))
         except EditError as error:
             raise CannotOpen(f"{path} cannot be read: {error}.") from None
@@ -93,8 +105,8 @@ class ClientSetup:
 
         def edit(plain: str) -> str:
             if path.suffix == ".toml":
-                return toml_text.remove_table(plain, keys) if entry is None else toml_text.set_table(plain, keys, entry)
-            return json_text.remove_member(plain, keys) if entry is None else json_text.set_member(plain, keys, entry)
+                return remove_table(plain, keys) if entry is None else set_table(plain, keys, entry)
+            return remove_member(plain, keys) if entry is None else set_member(plain, keys, entry)
 
         try:
             return edit_keeping_line_endings(text, edit)

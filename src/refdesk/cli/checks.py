@@ -1,7 +1,9 @@
-"""Checks of this machine: installation, configuration, documents, access and clients. Everything is read-only."""
+"""Checks of `refdesk doctor`: this machine, the documents, access and clients, then the services. All are read-only."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import platform
 import shutil
@@ -9,25 +11,37 @@ import socket
 import sqlite3
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from refdesk.cli.checks.finding import CheckContext, Finding, fail, format_count, ok, warn
-from refdesk.config import McpServerConfig, require_support
+import aiohttp
+import orjson
+from yarl import URL
+
+from refdesk.cli.client_setup import DEFAULT_NAME
+from refdesk.cli.running_desk import RunningDesk
+from refdesk.cli.server_trial import probe_server
+from refdesk.config import AnswersConfig, Config, McpServerConfig, require_support
 from refdesk.config.server_entries import read_entries
 from refdesk.downstream.files.client_files import ClientFile, find_project_folder, find_servers, list_client_files
-from refdesk.downstream.files.servers_file import is_this_desk
+from refdesk.downstream.files.servers_file import is_this_desk, load_servers
+from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.storage.databases import DATABASE
 from refdesk.engines.storage.records import read_last_change
-from refdesk.errors import ConfigError
+from refdesk.errors import ConfigError, RefdeskError
 from refdesk.policy.keys import FILE_NAME, KeyFile
+from refdesk.resilience.http_client import open_http_session, read_body, split_login
+from refdesk.telemetry import Metrics
 from refdesk.version import __version__
 
 EXTRAS = {"ocr": "rapidocr", "redis": "redis", "otel": "opentelemetry-sdk", "sentry": "sentry-sdk"}
@@ -37,7 +51,7 @@ LOW_SPACE = 1_073_741_824
 CRITICAL_SPACE = 104_857_600
 """Free bytes on the disk. A large documentation set takes some hundred megabytes, and a full disk stops all writes."""
 
-PAGES = Path(__file__).parents[2] / "console" / "pages"
+PAGES = Path(__file__).parents[1] / "console" / "pages"
 
 MAX_CHECKED_BYTES = 268_435_456
 """Largest database to run `quick_check` on. Larger ones take too long."""
@@ -48,10 +62,61 @@ MAX_TENANTS = 20
 LOCKS = Path("/proc/locks")
 """Where Linux lists lock holders, so that no lock has to be taken to find out."""
 
-DEFAULT_NAME = "refdesk"
-"""Server name that `refdesk install` uses by default."""
-
 PORT_FIX = "choose another with --port or server.port, or stop that program"
+
+SENTENCE = "How do I start the server?"
+"""Text embedded to test the model."""
+
+MAX_MODELS_BYTES = 16 * 1024 * 1024
+"""Maximum length of a model list. Those of large providers have a few hundred kilobytes."""
+
+MAX_CONCURRENT = 4
+"""Servers started at the same time. Each is a process, and a machine has few cores."""
+
+CLOSING_SECONDS = 2.0
+"""Part of the check's time reserved for stopping the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """State of one thing in a sentence, with a suggested fix if it isn't ok.
+
+    `warn` is what works but needs attention, and `fail` what doesn't work.
+    """
+
+    state: Literal["ok", "warn", "fail"]
+    text: str
+    fix: str = ""
+
+
+ok = partial(Finding, "ok")
+warn = partial(Finding, "warn")
+fail = partial(Finding, "fail")
+
+
+def format_count(number: int, thing: str) -> str:
+    """Format a number with its noun, in the plural if needed."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """Input of all checks."""
+
+    config: Config
+    config_file: Path | None
+    problems: tuple[str, ...]
+    """Why the configuration is invalid. If set, `config` holds the defaults."""
+    desk: RunningDesk | None
+    """The server at the configured address."""
+    environ: Mapping[str, str]
+    home: Path
+    cwd: Path
+    timeout: float
+    """Time limit per check, in seconds."""
+
+
+# Installation
 
 
 def check_python(context: CheckContext) -> Iterator[Finding]:
@@ -316,3 +381,152 @@ def _check_connection(who: str, fix: str, name: str, server: McpServerConfig, co
     if urlsplit(server.where).hostname in ("127.0.0.1", "localhost", "::1"):
         return warn(f"{who} calls {name!r} at {server.where}, but Refdesk is at {context.config.own_url}", fix)
     return ok(f"{who} calls another Refdesk at {server.where}")
+
+
+# Services
+
+
+async def check_embedding(context: CheckContext) -> Sequence[Finding]:
+    """Check that a text can be embedded."""
+    settings = context.config.embedding
+    if context.config.r2r.api_url is not None:
+        return [ok("not needed: R2R uses its own model")]
+    if settings.source == "none":
+        return [ok("disabled: search is full-text only")]
+    fix = {
+        "builtin": "reinstall Refdesk, or set embedding.source to none for full-text search only",
+        "onnx": "check embedding.model_path, which needs model.onnx and vocab.txt",
+        "endpoint": "check embedding.api_url, embedding.api_key and embedding.api_model",
+    }[settings.source]
+    try:
+        async with open_embedder(settings) as embedder:
+            assert embedder is not None
+            vector = await embedder.embed_query(SENTENCE)
+    except (RefdeskError, OSError, ImportError) as error:
+        return [fail(f"the embedding model does not work: {error}", fix)]
+    return [ok(f"{embedder.name} works, with {len(vector)} dimensions")]
+
+
+async def check_cache(context: CheckContext) -> Sequence[Finding]:
+    """Check that Redis responds, if it is configured for the cache or the rate limits."""
+    settings = context.config.cache
+    if "redis" not in (settings.type, context.config.rate_limits.type):
+        return [ok("in memory")]
+    from refdesk.resilience.redis_connection import open_redis
+
+    reasons: list[str] = []
+    async with open_redis(settings.redis, changed=lambda state, reason: reasons.append(reason)) as link:
+        if not link.is_away:
+            return [ok(f"Redis answers at {settings.redis.url}")]
+    why = f": {reasons[0].removeprefix('Redis does not answer: ')}" if reasons and reasons[0] else ""
+    fix = "start Redis, or correct cache.redis.url; until then each process has its own cache"
+    return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", fix)]
+
+
+async def check_r2r(context: CheckContext) -> Sequence[Finding]:
+    """Check that R2R responds and accepts the account."""
+    settings = context.config.r2r
+    if settings.api_url is None:
+        return [ok("not used: documents are stored locally")]
+    from refdesk.engines.r2r.client import open_client
+    from refdesk.resilience.dependency import SERVICE, Dependency
+
+    dependency = Dependency("r2r", SERVICE, concurrency=1)
+    try:
+        async with open_client(settings, dependency, Metrics()) as client:
+            await client.check()
+            collections = await client.collections()
+    except RefdeskError as error:
+        return [fail(error.detail, "check r2r.api_url and the account in r2r.email and r2r.password, or r2r.api_key")]
+    return [ok(f"R2R answers at {settings.api_url}; the account has {len(collections):,} collections")]
+
+
+async def check_answers(context: CheckContext) -> Sequence[Finding]:
+    """Check that the chat API responds and accepts the key. No tokens are generated, so it costs nothing."""
+    settings = context.config.answers
+    if settings.api_url is None:
+        return [ok("no model is set: `refdesk ask` quotes the documents")]
+    url, login = split_login(URL(settings.api_url.get_secret_value()))
+    authorization = login or (f"Bearer {settings.api_key.get_secret_value()}" if settings.api_key else None)
+    try:
+        async with (
+            open_http_session(url, connect_seconds=context.timeout, uses_proxy=True) as session,
+            session.get(
+                url.with_path(url.path.rstrip("/") + "/models", keep_query=True),
+                headers={"Authorization": authorization} if authorization else {},
+                timeout=aiohttp.ClientTimeout(total=context.timeout),
+                allow_redirects=False,
+            ) as response,
+        ):
+            body = await read_body(response, MAX_MODELS_BYTES, lambda: aiohttp.ClientPayloadError("answer is too long"))
+    except (aiohttp.ClientError, TimeoutError) as error:
+        # The cause has the reason without the details of the client.
+        why = str(error.__cause__ or "") or str(error) or type(error).__name__
+        return [fail(f"no answer from {settings.api_url}: {why}", "start the service, or correct answers.api_url")]
+    return [_check_models(settings, response.status, body)]
+
+
+def _check_models(settings: AnswersConfig, status: int, body: bytes) -> Finding:
+    if status in (401, 403):
+        return fail(f"{settings.api_url} rejects the key (HTTP {status})", "check answers.api_key")
+    if not 200 <= status < 300:
+        text = f"{settings.api_url} answers, but does not list its models (HTTP {status})"
+        return warn(text, "try `refdesk ask`; some APIs have no model list")
+    try:
+        names = [str(one["id"]) for one in orjson.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return warn(f"{settings.api_url} answers, but not with a list of models", "try `refdesk ask`")
+    if settings.model in names:
+        return ok(f"{settings.api_url} offers {settings.model}")
+    return warn(
+        f"{settings.api_url} does not list {settings.model}", f"set answers.model to one of {', '.join(names[:5])}"
+    )
+
+
+async def check_servers(context: CheckContext) -> Sequence[Finding]:
+    """Check each MCP server. Servers of a running Refdesk aren't started: a second copy could interfere with them."""
+    try:
+        found = load_servers(context.config, context.environ)
+    except ConfigError as error:
+        return [fail(problem, "`refdesk servers` lists them; fix or remove it") for problem in error.problems]
+    if not found.servers:
+        return [ok("no servers; `refdesk servers add` adds one")]
+    # The findings already include what would be logged.
+    logging.getLogger("refdesk").addHandler(logging.NullHandler())
+    live = context.desk.server_states if context.desk else {}
+    slots = asyncio.Semaphore(MAX_CONCURRENT)
+
+    async def check(name: str, server: McpServerConfig) -> Finding:
+        async with slots:
+            return await _check_server(name, server, live.get(name), context)
+
+    findings = await asyncio.gather(*(check(name, server) for name, server in found.servers.items()))
+    return [*findings, *(warn(str(one), "remove or rename it") for one in found.warnings)]
+
+
+async def _check_server(name: str, server: McpServerConfig, live: Any, context: CheckContext) -> Finding:
+    if not server.enabled:
+        return ok(f"{name}: disabled")
+    log = f"`refdesk servers logs {name}` shows its output"
+    if isinstance(live, dict):
+        state, why = live.get("state"), f": {live['message']}" if live.get("message") else ""
+        text = f"{name}: {state}{why}, reported by the running server"
+        return fail(text, log) if state == "Error" else ok(text)
+    if server.command is not None and not _find_program(server, context):
+        return fail(f"{name}: program {server.command!r} not found", "install it, or use its full path")
+    try:
+        async with asyncio.timeout(max(context.timeout - CLOSING_SECONDS, 1)):
+            facts = await probe_server(name, server, context.config.downstream.protocol_version)
+    except RefdeskError as error:
+        return fail(f"{name}: {error.detail}", f"`refdesk servers test {name}` tries again")
+    except TimeoutError:
+        return fail(f"{name}: timed out", f"`refdesk servers test {name}` waits longer")
+    return ok(f"{name}: {facts['tools']} tools, connected in {facts['connect_seconds']:.1f} s")
+
+
+def _find_program(server: McpServerConfig, context: CheckContext) -> str | None:
+    """Return the path of the server's program, looked up as when starting it."""
+    path = server.env["PATH"].get_secret_value() if "PATH" in server.env else context.environ.get("PATH")
+    folder = str(server.cwd) if server.cwd else os.getcwd()
+    command = os.path.expanduser(server.command or "")
+    return shutil.which(os.path.join(folder, command) if os.sep in command else command, path=path)

@@ -1,1 +1,0 @@
-"""Checks of `refdesk doctor`, one module per subject. Checks are read-only."""

@@ -1,1 +1,0 @@
-"""Edits of other programs' settings files that leave all other content unchanged."""
