@@ -69,7 +69,7 @@ def _render_document(document: Document, to: str) -> bytes:
 
             return to_html(document).encode("utf-8", "replace")
         case _:
-            from refdesk.documents.export.docling import to_json
+            from refdesk.documents.convert.docling import to_json
 
             return to_json(document)
 
