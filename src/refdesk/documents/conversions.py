@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
 
 from anyio import to_thread
 
@@ -97,7 +98,8 @@ class Conversions:
         self._store = store
         self._fetcher = fetcher
         self._metrics = metrics
-        self._locks_by_name = _KeyedLocks()
+        self._locks_by_name = WeakValueDictionary[str, asyncio.Lock]()
+        """A lock goes with its last user."""
         self.get_time_limit = get_time_limit
         """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
@@ -111,7 +113,7 @@ class Conversions:
             _check_size(file)
             digest, head = await to_thread.run_sync(_hash_file, file.fd)
             handle = self._store.handle(tenant, digest, _make_variant_key(file, wanted, head))
-            async with self._locks_by_name.hold(handle):
+            async with self._locks_by_name.setdefault(handle, asyncio.Lock()):
                 if (found := await self._find_format(tenant, handle)) is not None:
                     if wanted.expected and found not in wanted.expected:
                         raise CannotConvert(describe_wrong_format(file.name, found, wanted.expected))
@@ -166,7 +168,7 @@ class Conversions:
 
     async def export(self, tenant: TenantId, handle: str, to: Export) -> IO[bytes] | None:
         """Return a stored document in another format as an open file, or None if there is no such document."""
-        async with self._locks_by_name.hold(f"{handle}.{to}"):
+        async with self._locks_by_name.setdefault(f"{handle}.{to}", asyncio.Lock()):
             written = await to_thread.run_sync(self._store.open_file, tenant, handle, to)
             if written is not None:
                 return written
@@ -273,27 +275,6 @@ async def open_conversions(
         yield Conversions(sandbox, internal_sandbox, Store(data / "converted", bounds), fetcher, metrics)
 
 
-class _KeyedLocks:
-    """One lock per name, dropped with its last user."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
-        lock, waiting = self._locks.get(name, (asyncio.Lock(), 0))
-        self._locks[name] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks[name]
-            if waiting == 1:
-                del self._locks[name]
-            else:
-                self._locks[name] = (lock, waiting - 1)
-
-
 def _check_size(file: File) -> None:
     if file.size > MAX_FILE_BYTES:
         raise CannotConvert(
@@ -318,16 +299,12 @@ def download_to_file(fetched: Fetched) -> File:
 
 def _hash_file(fd: int) -> tuple[str, bytes]:
     """Return the SHA-256 of an open file, and its first bytes."""
-    os.lseek(fd, 0, os.SEEK_SET)
-    hashed = hashlib.sha256()
-    head = b""
-    while part := os.read(fd, MEGABYTE):
-        head = head or part[:1024]
-        hashed.update(part)
-    return hashed.hexdigest(), head
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest(), os.pread(fd, 1024, 0)
 
 
 def _read_all(fd: int) -> bytes:
-    with open(os.dup(fd), "rb") as file:
+    with open(fd, "rb", closefd=False) as file:
         file.seek(0)
         return file.read()
