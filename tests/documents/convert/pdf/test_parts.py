@@ -11,7 +11,7 @@ from refdesk.documents.convert.pdf.lists import parse_marker
 from refdesk.documents.convert.pdf.metadata import parse_date
 from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.pdfium import Font
-from refdesk.documents.convert.pdf.survey import choose_sample
+from refdesk.documents.convert.pdf.pipeline import choose_sample
 from refdesk.documents.convert.pdf.text import join_text
 
 ROMAN = Font("Serif", bold=False, italic=False, fixed=False)
