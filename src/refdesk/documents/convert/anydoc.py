@@ -14,10 +14,9 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector, check_size
+from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
 from refdesk.documents.convert.detection import detect_kind
 from refdesk.documents.convert.ooxml import open_package
-from refdesk.documents.convert.runs import Runs, RunStyle
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (

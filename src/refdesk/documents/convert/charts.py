@@ -7,8 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.number_format import format_value
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, parse_int
-from refdesk.documents.convert.ooxml import Package
+from refdesk.documents.convert.ooxml import RELATIONSHIP_ID, Package, parse_int
 from refdesk.documents.model import Place, Table, table_from_rows
 
 MAX_POINTS: Final = 2_000

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, NoteCollector, check_size, ensure_header
+from refdesk.documents.convert.blocks import (
+    MAX_COLUMNS,
+    PLAIN,
+    BlockBuilder,
+    NoteCollector,
+    Runs,
+    RunStyle,
+    is_fixed_pitch,
+)
 from refdesk.documents.convert.charts import read_chart
 from refdesk.documents.convert.docx_styles import (
     PLAIN_STYLE,
@@ -25,10 +33,17 @@ from refdesk.documents.convert.docx_styles import (
     parse_outline_level,
     read_left_indent,
 )
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, parse_xml, strip_namespace
 from refdesk.documents.convert.omml import to_latex
-from refdesk.documents.convert.ooxml import Package, Relationship, open_package
-from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
+from refdesk.documents.convert.ooxml import (
+    RELATIONSHIP_ID,
+    Package,
+    Relationship,
+    find_path,
+    open_package,
+    parse_int,
+    parse_xml,
+    strip_namespace,
+)
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
@@ -256,9 +271,7 @@ class _Reader:
             for (at, column, cell), tall in zip(placed, heights, strict=True)
             if not cell.continued
         )
-        if any(cell.text for cell in cells):
-            columns = max(cell.column + cell.column_span for cell in cells)
-            self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns)))
+        self.blocks.add_table(cells, len(rows))
         return ()
 
     def _read_cell_text(self, cell: Element) -> str:

@@ -10,10 +10,8 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert import sheets
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size
-from refdesk.documents.convert.office_xml import parse_int, strip_namespace
-from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.runs import Runs, RunStyle, is_fixed_pitch
+from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, Runs, RunStyle, check_size, is_fixed_pitch
+from refdesk.documents.convert.ooxml import Package, open_package, parse_int, strip_namespace
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,

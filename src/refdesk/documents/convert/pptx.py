@@ -12,12 +12,25 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size, ensure_header
+from refdesk.documents.convert.blocks import (
+    MAX_COLUMNS,
+    PLAIN,
+    BlockBuilder,
+    Runs,
+    RunStyle,
+    is_fixed_pitch,
+)
 from refdesk.documents.convert.charts import read_chart
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
 from refdesk.documents.convert.omml import to_latex
-from refdesk.documents.convert.ooxml import Package, Relationship, open_package
-from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
+from refdesk.documents.convert.ooxml import (
+    RELATIONSHIP_ID,
+    Package,
+    Relationship,
+    find_path,
+    open_package,
+    parse_int,
+    strip_namespace,
+)
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
@@ -31,7 +44,6 @@ from refdesk.documents.model import (
     Paragraph,
     Picture,
     Place,
-    Table,
 )
 from refdesk.errors import CannotConvert
 
@@ -277,9 +289,7 @@ class _Slide:
             for column, node in enumerate(cells.findall("{a}tc"))
             if not (node.get("hMerge") or node.get("vMerge"))
         )
-        if any(cell.text for cell in cells):
-            columns = max(cell.column + cell.column_span for cell in cells)
-            self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns, place=place)))
+        self.blocks.add_table(cells, len(rows), place)
 
     def _add_text(self, shape: Element, place: Place) -> None:
         body = shape.find("{p}txBody")

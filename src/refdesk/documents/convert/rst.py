@@ -20,9 +20,8 @@ from docutils.utils import SystemMessage
 from refdesk.documents.model import Document, Heading
 from refdesk.errors import CannotConvert
 
-from .decoding import decode_text
 from .html import parse_fragment
-from .source import SourceFile
+from .source import SourceFile, decode_text
 
 MAX_CHARACTERS = 2_000_000
 """Some 500 printed pages; docutils takes about two seconds per million."""

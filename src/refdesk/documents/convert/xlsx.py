@@ -16,14 +16,15 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from refdesk.documents.convert import sheets
 from refdesk.documents.convert.charts import read_sheet_charts
 from refdesk.documents.convert.number_format import BUILT_IN, format_value
-from refdesk.documents.convert.office_xml import (
+from refdesk.documents.convert.ooxml import (
     RELATIONSHIP_ID,
     SPREADSHEET,
     STRICT_SPREADSHEET,
+    Package,
+    open_package,
     parse_int,
     strip_namespace,
 )
-from refdesk.documents.convert.ooxml import Package, open_package
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Document, Page, Place
 from refdesk.errors import CannotConvert

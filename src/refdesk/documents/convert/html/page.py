@@ -9,8 +9,7 @@ from urllib.parse import urljoin
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from refdesk.documents.convert.decoding import decode
-from refdesk.documents.convert.source import SourceFile
+from refdesk.documents.convert.source import SourceFile, decode
 from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
 
