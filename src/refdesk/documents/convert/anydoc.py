@@ -14,11 +14,6 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
-from refdesk.documents.convert.detection import detect_kind
-from refdesk.documents.convert.ooxml import open_package
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden
-from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Cell,
@@ -33,6 +28,12 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
+
+from .blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
+from .detection import detect_kind
+from .ooxml import open_package
+from .sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden
+from .source import SourceFile
 
 _ZIPPED: Final = frozenset(("odt", "epub"))
 _RTF_TITLE = re.compile(rb"\{\\title\s+([^{}\\]+)\}")

@@ -7,9 +7,10 @@ import struct
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from refdesk.documents.convert.formats import BY_MEDIA_TYPE, BY_SUFFIX, FORMATS, Format
-from refdesk.documents.convert.ooxml import BROKEN, LOCKED, MAX_ENTRIES, open_package
 from refdesk.errors import CannotConvert
+
+from .formats import BY_MEDIA_TYPE, BY_SUFFIX, FORMATS, Format
+from .ooxml import BROKEN, LOCKED, MAX_ENTRIES, open_package
 
 SNIFFED_BYTES = 4096
 """Bytes inspected to detect a text format."""

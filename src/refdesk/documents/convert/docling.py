@@ -13,9 +13,6 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.convert.blocks import MAX_GRID_CELLS
-from refdesk.documents.convert.formats import FORMATS
-from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -36,6 +33,10 @@ from refdesk.documents.model import (
 )
 from refdesk.errors import CannotConvert
 from refdesk.validation import shorten
+
+from .blocks import MAX_GRID_CELLS
+from .formats import FORMATS
+from .source import SourceFile
 
 Item = dict[str, Any]
 

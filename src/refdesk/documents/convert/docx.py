@@ -11,40 +11,6 @@ from dataclasses import dataclass
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import (
-    MAX_COLUMNS,
-    PLAIN,
-    BlockBuilder,
-    NoteCollector,
-    Runs,
-    RunStyle,
-    is_fixed_pitch,
-)
-from refdesk.documents.convert.charts import read_chart
-from refdesk.documents.convert.docx_styles import (
-    PLAIN_STYLE,
-    DocxStyle,
-    ListPosition,
-    Numbering,
-    Role,
-    Styles,
-    filter_used_styles,
-    is_on,
-    parse_outline_level,
-    read_left_indent,
-)
-from refdesk.documents.convert.omml import to_latex
-from refdesk.documents.convert.ooxml import (
-    RELATIONSHIP_ID,
-    Package,
-    Relationship,
-    find_path,
-    open_package,
-    parse_int,
-    parse_xml,
-    strip_namespace,
-)
-from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Cell,
@@ -57,6 +23,33 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
+
+from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, NoteCollector, Runs, RunStyle, is_fixed_pitch
+from .charts import read_chart
+from .docx_styles import (
+    PLAIN_STYLE,
+    DocxStyle,
+    ListPosition,
+    Numbering,
+    Role,
+    Styles,
+    filter_used_styles,
+    is_on,
+    parse_outline_level,
+    read_left_indent,
+)
+from .omml import to_latex
+from .ooxml import (
+    RELATIONSHIP_ID,
+    Package,
+    Relationship,
+    find_path,
+    open_package,
+    parse_int,
+    parse_xml,
+    strip_namespace,
+)
+from .source import SourceFile
 
 _INVISIBLE = frozenset(
     f"{{w}}{name}"

@@ -9,10 +9,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert import sheets
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, Runs, RunStyle, check_size, is_fixed_pitch
-from refdesk.documents.convert.ooxml import Package, open_package, parse_int, strip_namespace
-from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -27,6 +23,11 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
+
+from . import sheets
+from .blocks import MAX_COLUMNS, BlockBuilder, Runs, RunStyle, check_size, is_fixed_pitch
+from .ooxml import Package, open_package, parse_int, strip_namespace
+from .source import SourceFile
 
 MAX_REPEATS: Final = 1_000
 """Repeated cells or spaces that one element may stand for."""

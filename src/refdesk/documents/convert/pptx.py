@@ -12,26 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import (
-    MAX_COLUMNS,
-    PLAIN,
-    BlockBuilder,
-    Runs,
-    RunStyle,
-    is_fixed_pitch,
-)
-from refdesk.documents.convert.charts import read_chart
-from refdesk.documents.convert.omml import to_latex
-from refdesk.documents.convert.ooxml import (
-    RELATIONSHIP_ID,
-    Package,
-    Relationship,
-    find_path,
-    open_package,
-    parse_int,
-    strip_namespace,
-)
-from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
     Box,
@@ -46,6 +26,12 @@ from refdesk.documents.model import (
     Place,
 )
 from refdesk.errors import CannotConvert
+
+from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, Runs, RunStyle, is_fixed_pitch
+from .charts import read_chart
+from .omml import to_latex
+from .ooxml import RELATIONSHIP_ID, Package, Relationship, find_path, open_package, parse_int, strip_namespace
+from .source import SourceFile
 
 _EMU_PER_POINT = 12_700
 ROW_TOLERANCE_POINTS: Final = 12

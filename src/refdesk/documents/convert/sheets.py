@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from refdesk.documents.convert.blocks import MAX_GRID_CELLS
 from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table
+
+from .blocks import MAX_GRID_CELLS
 
 MAX_CELLS: Final = 200_000
 """Cells kept per workbook: some 20,000 rows of ten, far more than can be read."""

@@ -13,21 +13,14 @@ from functools import lru_cache
 from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from refdesk.documents.convert import sheets
-from refdesk.documents.convert.charts import read_sheet_charts
-from refdesk.documents.convert.number_format import BUILT_IN, format_value
-from refdesk.documents.convert.ooxml import (
-    RELATIONSHIP_ID,
-    SPREADSHEET,
-    STRICT_SPREADSHEET,
-    Package,
-    open_package,
-    parse_int,
-    strip_namespace,
-)
-from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Document, Page, Place
 from refdesk.errors import CannotConvert
+
+from . import sheets
+from .charts import read_sheet_charts
+from .number_format import BUILT_IN, format_value
+from .ooxml import RELATIONSHIP_ID, SPREADSHEET, STRICT_SPREADSHEET, Package, open_package, parse_int, strip_namespace
+from .source import SourceFile
 
 S: Final = f"{{{SPREADSHEET}}}"
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")

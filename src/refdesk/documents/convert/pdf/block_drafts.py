@@ -8,14 +8,6 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
 
-from refdesk.documents.convert.pdf.boilerplate import has_leaders
-from refdesk.documents.convert.pdf.code import PROSE_SHARE, find_code_lines, find_wrap_place, render_code
-from refdesk.documents.convert.pdf.headings import HeadingMap
-from refdesk.documents.convert.pdf.layout import PARAGRAPH_GAP, Line, Measures, enclose_boxes
-from refdesk.documents.convert.pdf.lists import Marker, OpenLists, parse_marker
-from refdesk.documents.convert.pdf.page_reader import PageContent
-from refdesk.documents.convert.pdf.tables import CAPTION, TableDraft, build_table, extend_table
-from refdesk.documents.convert.pdf.text import Vocabulary, join_lines, learn_words
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -28,6 +20,15 @@ from refdesk.documents.model import (
     Picture,
     Place,
 )
+
+from .boilerplate import has_leaders
+from .code import PROSE_SHARE, find_code_lines, find_wrap_place, render_code
+from .headings import HeadingMap
+from .layout import PARAGRAPH_GAP, Line, Measures, enclose_boxes
+from .lists import Marker, OpenLists, parse_marker
+from .page_reader import PageContent
+from .tables import CAPTION, TableDraft, build_table, extend_table
+from .text import Vocabulary, join_lines, learn_words
 
 INDENT = 0.8
 """In letter sizes: indent of a first line that opens a paragraph."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refdesk.documents.convert.pdf.layout import Line
+from .layout import Line
 
 EDGE_LEVELS = 3
 """Baselines at the top and bottom of a page that may be headers and footers."""

@@ -13,8 +13,9 @@ from typing import Any
 
 import pypdfium2.raw as raw
 
-from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.model import Block, Heading
+
+from .layout import Line
 
 MAX_VALUE = 1_000
 """Characters kept per value."""

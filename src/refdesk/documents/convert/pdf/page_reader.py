@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from typing import Any
 
-from refdesk.documents.convert.pdf import pdfium
-from refdesk.documents.convert.pdf.pdfium import Font, read_font
-from refdesk.documents.convert.pdf.tags import Tags, read_tags
 from refdesk.documents.model import Box
+
+from . import pdfium
+from .pdfium import Font, read_font
+from .tags import Tags, read_tags
 
 MAX_CHARACTERS = 200_000
 """Per page; dense print has some 6,000, so more is an attack or a plot."""

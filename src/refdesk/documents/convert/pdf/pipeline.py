@@ -11,10 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from refdesk.documents.convert.pdf import metadata
-from refdesk.documents.convert.pdf.block_drafts import Assembly, DraftBuilder, PageLines
-from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, drop_contents_entries, find_page_edge
-from refdesk.documents.convert.pdf.headings import (
+from refdesk.documents.convert.source import SourceFile
+from refdesk.documents.model import Box, Document, Page
+from refdesk.errors import CannotConvert
+
+from . import metadata
+from .block_drafts import Assembly, DraftBuilder, PageLines
+from .boilerplate import BoilerplateDetector, drop_contents_entries, find_page_edge
+from .headings import (
     HeadingMap,
     HeadingStyles,
     find_candidates,
@@ -22,25 +26,13 @@ from refdesk.documents.convert.pdf.headings import (
     find_styled_headings,
     find_tagged_headings,
 )
-from refdesk.documents.convert.pdf.layout import (
-    Line,
-    Measures,
-    build_lines,
-    compute_area,
-    find_common_gutters,
-    find_gutters,
-    group_rows,
-    measure,
-)
-from refdesk.documents.convert.pdf.metadata import Bookmark
-from refdesk.documents.convert.pdf.ocr import SCANNED_COVER, PageRecognizer, format_pages
-from refdesk.documents.convert.pdf.page_reader import PageContent, read_page
-from refdesk.documents.convert.pdf.pdfium import open_pdf
-from refdesk.documents.convert.pdf.tables import TableDraft, find_aligned_tables, find_ruled_tables, find_tagged_tables
-from refdesk.documents.convert.pdf.tags import is_tagged
-from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import Box, Document, Page
-from refdesk.errors import CannotConvert
+from .layout import Line, Measures, build_lines, compute_area, find_common_gutters, find_gutters, group_rows, measure
+from .metadata import Bookmark
+from .ocr import SCANNED_COVER, PageRecognizer, format_pages
+from .page_reader import PageContent, read_page
+from .pdfium import open_pdf
+from .tables import TableDraft, find_aligned_tables, find_ruled_tables, find_tagged_tables
+from .tags import is_tagged
 
 MAX_PAGES = 20_000
 """Pages per conversion, some minutes of work; the longest manuals have 5,000."""

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
-from refdesk.documents.convert.pdf.layout import LEAST_STEP, Line, enclose_boxes, group_rows
-from refdesk.documents.convert.pdf.lists import parse_marker
-from refdesk.documents.convert.pdf.page_reader import PageContent, Word
-from refdesk.documents.convert.pdf.tags import CellTag, Tags
-from refdesk.documents.convert.pdf.text import Vocabulary, join_text
 from refdesk.documents.model import Box, Cell, Place, Table
+
+from .layout import LEAST_STEP, Line, enclose_boxes, group_rows
+from .lists import parse_marker
+from .page_reader import PageContent, Word
+from .tags import CellTag, Tags
+from .text import Vocabulary, join_text
 
 CAPTION = re.compile(r"(?:Table|Figure|Fig\.|Listing|Example|Tabelle|Tableau|Tabla)\s+[\dA-Z][\d.–-]*[.:)]?(?:\s|$)")
 """Start of a table or figure caption."""
