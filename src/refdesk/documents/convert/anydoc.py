@@ -21,7 +21,6 @@ from refdesk.documents.model import (
     Document,
     Heading,
     ListItem,
-    Page,
     Paragraph,
     ParagraphRole,
     Picture,
@@ -32,7 +31,7 @@ from refdesk.errors import CannotConvert
 from .blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
 from .detection import detect_kind
 from .ooxml import open_package
-from .sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden
+from .sheets import MAX_CELLS, Budget, Sheet, build_sheet_blocks, warn_hidden
 from .source import SourceFile
 
 _ZIPPED: Final = frozenset(("odt", "epub"))
@@ -66,14 +65,8 @@ def convert_sheets(source: SourceFile) -> Document:
     with _translate_library_errors():
         sheets = list(_read_xls_sheets(source.data, warnings))
     wanted = source.select_pages(len(sheets))
-    return Document(
-        title=source.choose_title({}),
-        blocks=tuple(block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)),
-        pages=tuple(map(Page, wanted)),
-        page_kind="sheet",
-        total_pages=len(sheets) if len(wanted) < len(sheets) else 0,
-        warnings=tuple(warnings),
-    )
+    blocks = [block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)]
+    return source.build_document("sheet", wanted, len(sheets), blocks, {}, (), warnings=warnings)
 
 
 @contextmanager
@@ -249,12 +242,12 @@ def _iter_children(block: Any) -> Iterator[Any]:
 
 def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
     hidden: list[str] = []
-    cells = characters = 0
+    budget = Budget()
     for section in office_oxide.Document.from_bytes(data, "xls").to_ir()["sections"]:
         if section.get("hidden"):
             hidden.append(section["title"])
             continue
-        sheet = Sheet(section["title"])
+        sheet = Sheet(section["title"], budget)
         lines = ((row, line) for table in section["elements"] for row, line in enumerate(table.get("rows", ())))
         for row, line in lines:
             for column, cell in enumerate(line["cells"]):
@@ -262,11 +255,9 @@ def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
                 text = "".join(run.get("text", "") for run in runs).strip()
                 if not text:
                     continue
-                cells += 1
-                characters += len(text)
-                if cells > MAX_CELLS or characters > MAX_CHARACTERS:
-                    raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
                 sheet.put(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
+                if min(budget.cells, budget.characters) < 0:
+                    raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
         yield sheet
     warnings += warn_hidden(hidden)
 

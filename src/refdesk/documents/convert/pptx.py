@@ -20,7 +20,6 @@ from refdesk.documents.model import (
     Document,
     Heading,
     ListItem,
-    Page,
     Paragraph,
     Picture,
     Place,
@@ -68,26 +67,19 @@ def convert(source: SourceFile) -> Document:
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
         deck.read(number, names[number - 1])
-    warnings: list[str] = []
-    if deck.hidden:
-        numbers = ", ".join(map(str, deck.hidden))
-        warnings.append(f"Hidden in the presentation, but converted like the others: slide {numbers}.")
-    if deck.missing:
-        numbers = ", ".join(map(str, deck.missing))
-        warnings.append(f"Not in the file although the presentation lists them: slide {numbers}.")
+    warnings = [
+        f"{sentence}: slide {', '.join(map(str, numbers))}."
+        for sentence, numbers in (
+            ("Hidden in the presentation, but converted like the others", deck.hidden),
+            ("Not in the file although the presentation lists them", deck.missing),
+        )
+        if numbers
+    ]
     if package.has_macros:
         warnings.append("Macros in the file were left out.")
     properties, tags = package.read_properties()
-    blocks = tuple(deck.blocks)
-    return Document(
-        title=source.choose_title(properties, blocks),
-        blocks=blocks,
-        pages=tuple(Page(number, *deck.size) for number in wanted),
-        page_kind="slide",
-        total_pages=len(names) if len(wanted) < len(names) else 0,
-        tags=tags,
-        properties=properties,
-        warnings=tuple(warnings),
+    return source.build_document(
+        "slide", wanted, len(names), deck.blocks, properties, tags, size=deck.size, warnings=warnings
     )
 
 

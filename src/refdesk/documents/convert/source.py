@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from refdesk.documents.model import Block, Heading
+from refdesk.documents.model import Block, Document, Heading, Page, PageKind
 from refdesk.errors import CannotConvert
 
 Progress = Callable[[float, float, str], None]
@@ -51,6 +51,30 @@ class SourceFile:
         """Return the title of the document: from its metadata, its first heading or the name of the file."""
         headings = (block.text for block in blocks if isinstance(block, Heading))
         return properties.get("title") or next(headings, "") or PurePath(self.name).stem
+
+    def build_document(
+        self,
+        kind: PageKind,
+        selected: range,
+        total: int,
+        blocks: Sequence[Block],
+        properties: Mapping[str, str],
+        tags: tuple[str, ...],
+        *,
+        size: tuple[float, float] = (0, 0),
+        warnings: Iterable[str] = (),
+    ) -> Document:
+        """Build the document of the selected slides or sheets; the name of a sheet isn't a title."""
+        return Document(
+            title=self.choose_title(properties, () if kind == "sheet" else blocks),
+            blocks=tuple(blocks),
+            pages=tuple(Page(number, *size) for number in selected),
+            page_kind=kind,
+            total_pages=total if len(selected) < total else 0,
+            tags=tags,
+            properties=properties,
+            warnings=tuple(warnings),
+        )
 
 
 _BOMS = (
