@@ -134,12 +134,7 @@ class Fetcher:
         self._robots_cache = RobotsCache(now)
 
     async def fetch(
-        self,
-        url: str,
-        *,
-        etag: str | None = None,
-        last_modified: str | None = None,
-        progress: Progress | None = None,
+        self, url: str, *, etag: str | None = None, last_modified: str | None = None, progress: Progress | None = None
     ) -> Fetched:
         """Download a document unless the copy with these validators is current. Raises `CannotFetch`."""
         start = parse_url(url)
@@ -164,10 +159,7 @@ class Fetcher:
 
     @asynccontextmanager
     async def _follow(
-        self,
-        url: URL,
-        headers: Mapping[str, str],
-        permit: Callable[[URL], Awaitable[None]],
+        self, url: URL, headers: Mapping[str, str], permit: Callable[[URL], Awaitable[None]]
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Follow redirects, each permitted by `permit`, and yield the final response."""
         for _ in range(self._rules.max_redirects + 1):

@@ -14,18 +14,7 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.model import (
-    MAX_HEADING_LEVEL,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    ParagraphRole,
-    Picture,
-    Table,
-)
+from refdesk.documents.model import Cell, Code, Document, ListItem, Paragraph, ParagraphRole, Picture, Table
 from refdesk.errors import CannotConvert
 
 from .blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
@@ -130,10 +119,10 @@ class _Reader:
         text = self._read_runs(block.content).one_line()
         if self._book and text == (self._title or text):
             self._title = text
-            self.blocks.add_title(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
+            self.blocks.add_title(text, block.level or 1)
         elif text:
             self._book = False
-            self.blocks.add(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
+            self.blocks.add_heading(text, block.level or 1)
 
     def _add_paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
         """Add a paragraph. The first one of a list item has the item's number, later ones have 0."""
@@ -146,7 +135,7 @@ class _Reader:
             self.blocks.add_blank_line()
         elif text == self._title and not self._book:
             self._title = ""
-            self.blocks.add_title(Heading(text, 1))
+            self.blocks.add_title(text)
         elif item and item.number:
             self.blocks.add(replace(item, text=text, spans=spans))
         elif item and self.blocks.is_in_list:

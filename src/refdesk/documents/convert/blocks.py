@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Final, TypeGuard
 
 from refdesk.documents.model import (
+    MAX_HEADING_LEVEL,
     Block,
     Cell,
     Code,
@@ -60,10 +61,13 @@ class BlockBuilder:
                 cells = tuple(replace(cell, header=True) if cell.row == 0 else cell for cell in cells)
             self.add(check_size(Table(cells, rows, columns, place=place)))
 
-    def add_title(self, title: Heading) -> None:
+    def add_heading(self, text: str, level: int) -> None:
+        self.add(Heading(text, min(level, MAX_HEADING_LEVEL)))
+
+    def add_title(self, text: str, level: int = 1) -> None:
         """Append the document title, which is dropped if a later heading repeats it."""
         self._titles.append(len(self._blocks))
-        self.add(title)
+        self.add_heading(text, level)
 
     def add_monospaced(self, lines: str, paragraph: Paragraph, *, sure: bool = False) -> None:
         """Append a monospaced paragraph: a single line may be a name, several are code."""

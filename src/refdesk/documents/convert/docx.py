@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.model import (
-    MAX_HEADING_LEVEL,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    Picture,
-    Table,
-)
+from refdesk.documents.model import Cell, Code, Document, ListItem, Paragraph, Picture, Table
 from refdesk.errors import CannotConvert
 
 from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, NoteCollector, Runs, RunStyle, is_fixed_pitch
@@ -191,14 +182,14 @@ class _Reader:
             self.blocks.add(Paragraph(text))
         elif role == "title":
             self.title = text
-            self.blocks.add_title(Heading(text, 1))
+            self.blocks.add_title(text)
         elif role == "heading":
             self._add_notes()
             place = self._find_list_position(style, direct)
             if place:
                 self._parts.numbering.next(place)
                 text = f"{self._parts.numbering.format_label(place)} {text}".strip()
-            self.blocks.add(Heading(text, min(style.level or own_level or 1, MAX_HEADING_LEVEL)))
+            self.blocks.add_heading(text, style.level or own_level or 1)
         elif role == "code":
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
@@ -408,7 +399,7 @@ class _RunStyles:
 
     def __init__(self, styles: Styles) -> None:
         self._styles = styles
-        self._cache: dict[tuple[str | None, bool | None, bool | None, str, str], RunStyle] = {}
+        self._combine = cache(self._combine_properties)
 
     def resolve(self, properties: Element, link: str) -> RunStyle | None:
         """Return the style of a run with these properties, or None if it is hidden."""
@@ -425,12 +416,9 @@ class _RunStyles:
                 font = node.get("{w}ascii", "")
             elif node.tag == "{w}vanish" and is_on(node):
                 return None
-        key = (style_id, strong, emphasis, font, link)
-        if key not in self._cache:
-            self._cache[key] = self._combine(*key)
-        return self._cache[key]
+        return self._combine(style_id, strong, emphasis, font, link)
 
-    def _combine(
+    def _combine_properties(
         self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str
     ) -> RunStyle:
         """Combine direct formatting with the style it overrides."""

@@ -9,18 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.model import (
-    Block,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    Picture,
-    Place,
-    Table,
-)
+from refdesk.documents.model import Block, Cell, Code, Document, Heading, ListItem, Paragraph, Picture, Place, Table
 from refdesk.errors import CannotConvert
 
 from . import sheets

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.model import (
-    Block,
-    Box,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    Picture,
-    Place,
-)
+from refdesk.documents.model import Block, Box, Cell, Code, Document, Heading, ListItem, Paragraph, Picture, Place
 from refdesk.errors import CannotConvert
 
 from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, Runs, RunStyle, is_fixed_pitch

@@ -5,18 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from refdesk.documents.model import (
-    Block,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    Picture,
-    Span,
-    Table,
-    Term,
-)
+from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table, Term
 
 _SPECIAL = re.compile(r"[\\`*_<&\]~]")
 _MISREAD = re.compile(

@@ -18,14 +18,7 @@ from refdesk.errors import CannotConvert
 from . import metadata
 from .block_drafts import Assembly, DraftBuilder, PageLines
 from .boilerplate import BoilerplateDetector, drop_contents_entries, find_page_edge
-from .headings import (
-    HeadingMap,
-    HeadingStyles,
-    find_candidates,
-    find_outline_headings,
-    find_styled_headings,
-    find_tagged_headings,
-)
+from .headings import HeadingStyles, find_candidates, find_outline_headings, find_styled_headings, find_tagged_headings
 from .layout import Line, Measures, build_lines, compute_area, find_common_gutters, find_gutters, group_rows, measure
 from .metadata import Bookmark
 from .ocr import SCANNED_COVER, PageRecognizer, format_pages
@@ -125,7 +118,7 @@ def _add_tables_and_pictures(page: PageLines, survey: Survey) -> PageLines:
     found = _find_tables(page, survey)
     page.tables = {id(inside[0]): table for table, inside in found if inside}
     page.taken = frozenset(id(line) for _, inside in found for line in inside)
-    page.headings = page.headings | survey.find_styled(page, page.taken)
+    survey.add_styled_headings(page)
     page.pictures = _select_pictures(page.content)
     return page
 
@@ -173,11 +166,11 @@ class Survey:
         self._document = document
         self._tagged = tagged
         self._recognition = recognition
-        outline = metadata.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
-        self.has_outline = outline.total >= max(2, len(document) / PAGES_PER_ENTRY)
+        total, entries = metadata.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
+        self.has_outline = total >= max(2, len(document) / PAGES_PER_ENTRY)
         """Whether the outline names the headings."""
         self._entries: dict[int, list[Bookmark]] = {}
-        for entry in outline.entries:
+        for entry in entries:
             self._entries.setdefault(entry.page, []).append(entry)
         sample = choose_sample(first, last, len(document))
         self._sample_pages = {index: self._read(index) for index in sample}
@@ -199,7 +192,7 @@ class Survey:
         for sampled in analyzed:
             if not sampled.content.tags:
                 self._styles.learn_known(sampled.lines, sampled.headings)
-                self._styles.learn_candidates(self._find_candidates(sampled, frozenset()))
+                self._styles.learn_candidates(self._find_candidates(sampled))
         for index in sample:
             if not first <= index <= last:
                 del self._sample_pages[index], self._lines[index]
@@ -219,16 +212,15 @@ class Survey:
             batch.append((page, lines))
         return [self._analyze(page, lines) for page, lines in batch]
 
-    def find_styled(self, page: PageLines, taken: frozenset[int]) -> HeadingMap:
-        """Return headings recognized by their typography alone."""
+    def add_styled_headings(self, page: PageLines) -> None:
+        """Add the headings recognized by their typography alone."""
         # A page with a title before the outline: other large text on it is author and date.
         precedes_outline = page.content.number == 1 and bool(self._entries) and 0 not in self._entries
-        if page.content.tags or (self.displayed_title and precedes_outline):
-            return {}
-        return find_styled_headings(self._find_candidates(page, taken), self._styles)
+        if not page.content.tags and not (self.displayed_title and precedes_outline):
+            page.headings = page.headings | find_styled_headings(self._find_candidates(page), self._styles)
 
-    def _find_candidates(self, page: PageLines, taken: frozenset[int]) -> list[Line]:
-        free = [line for line in page.lines if id(line) not in taken]
+    def _find_candidates(self, page: PageLines) -> list[Line]:
+        free = [line for line in page.lines if id(line) not in page.taken]
         return find_candidates(free, page.headings, self.measures)
 
     def _analyze(self, page: PageContent, lines: list[Line]) -> PageLines:
