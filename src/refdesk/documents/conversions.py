@@ -23,8 +23,7 @@ from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, get_time_limit
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
-from refdesk.documents.convert.detection import is_detectable_by_content
-from refdesk.documents.convert.formats import describe_wrong_format
+from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name

@@ -18,7 +18,7 @@ from refdesk.documents.model import Cell, Code, Document, ListItem, Paragraph, P
 from refdesk.errors import CannotConvert
 
 from .blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
-from .detection import detect_kind
+from .formats import detect_kind
 from .ooxml import open_package
 from .sheets import MAX_CELLS, Budget, Sheet, build_sheet_blocks, warn_hidden
 from .source import SourceFile
