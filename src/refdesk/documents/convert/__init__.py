@@ -25,7 +25,7 @@ def convert(data: bytes, name: str, *, pages: PageRange | None = None) -> Docume
 
 def convert_source(source: SourceFile, format: Format) -> Document:
     """Convert a source of a known format."""
-    module, _, function = format.converter.partition(":")
+    module, _, function = (format.converter or format.key).partition(":")
     converter: Callable[[SourceFile], Document] = getattr(import_module(f"{__name__}.{module}"), function or "convert")
     document = converter(source)
     if not document.blocks and not document.warnings:

@@ -22,12 +22,12 @@ class Format:
     """Display name with its article."""
     tool: str
     """Tool that converts it."""
-    converter: str
-    """Module in this package, and its function after a colon unless that is `convert`."""
     suffixes: tuple[str, ...]
     media_type: str
     other_media_types: tuple[str, ...] = ()
     """Aliases."""
+    converter: str = ""
+    """Module in this package unless that is the key, and its function after a colon unless that is `convert`."""
 
     @property
     def is_text(self) -> bool:
@@ -42,54 +42,38 @@ _PDF, _DOCX, _XLSX, _PPTX = "convert_pdf", "convert_docx", "convert_xlsx", "conv
 FORMATS = {
     format.key: format
     for format in (
-        Format("pdf", "a PDF", _PDF, "pdf", (".pdf",), "application/pdf"),
+        Format("pdf", "a PDF", _PDF, (".pdf",), "application/pdf"),
+        Format("docx", "a Word document", _DOCX, (".docx", ".docm", ".dotx"), f"{_OOXML}.wordprocessingml.document"),
+        Format("doc", "an old Word document", _DOCX, (".doc",), "application/msword", (), "anydoc"),
+        Format("odt", "an OpenDocument text", _DOCX, (".odt",), f"{_ODF}.text", (), "anydoc"),
+        Format("rtf", "an RTF document", _DOCX, (".rtf",), "application/rtf", (), "anydoc"),
+        Format("epub", "an EPUB book", _DOCX, (".epub",), "application/epub+zip", (), "anydoc"),
+        Format("html", "an HTML page", _DOCX, (".html", ".htm", ".xhtml"), "text/html", ("application/xhtml+xml",)),
         Format(
-            "docx", "a Word document", _DOCX, "docx", (".docx", ".docm", ".dotx"), f"{_OOXML}.wordprocessingml.document"
+            "markdown", "a Markdown file", _DOCX, (".md", ".markdown", ".mdx"), "text/markdown", ("text/x-markdown",)
         ),
-        Format("doc", "an old Word document", _DOCX, "anydoc", (".doc",), "application/msword"),
-        Format("odt", "an OpenDocument text", _DOCX, "anydoc", (".odt",), f"{_ODF}.text"),
-        Format("rtf", "an RTF document", _DOCX, "anydoc", (".rtf",), "application/rtf"),
-        Format("epub", "an EPUB book", _DOCX, "anydoc", (".epub",), "application/epub+zip"),
+        Format("rst", "a reStructuredText file", _DOCX, (".rst", ".rest"), "text/x-rst"),
+        Format("text", "a text file", _DOCX, (".txt", ".text", ".log"), "text/plain"),
+        Format("docling", "a DoclingDocument", _DOCX, (), "application/json"),
+        Format("xlsx", "an Excel workbook", _XLSX, (".xlsx", ".xlsm", ".xltx"), f"{_OOXML}.spreadsheetml.sheet"),
         Format(
-            "html", "an HTML page", _DOCX, "html", (".html", ".htm", ".xhtml"), "text/html", ("application/xhtml+xml",)
+            "xls", "an old Excel workbook", _XLSX, (".xls",), "application/vnd.ms-excel", (), "anydoc:convert_sheets"
         ),
         Format(
-            "markdown",
-            "a Markdown file",
-            _DOCX,
-            "markdown",
-            (".md", ".markdown", ".mdx"),
-            "text/markdown",
-            ("text/x-markdown",),
+            "ods",
+            "an OpenDocument spreadsheet",
+            _XLSX,
+            (".ods",),
+            f"{_ODF}.spreadsheet",
+            (),
+            "opendocument:convert_sheets",
         ),
-        Format("rst", "a reStructuredText file", _DOCX, "rst", (".rst", ".rest"), "text/x-rst"),
-        Format("text", "a text file", _DOCX, "text", (".txt", ".text", ".log"), "text/plain"),
-        Format("docling", "a DoclingDocument", _DOCX, "docling", (), "application/json"),
+        Format("csv", "a CSV file", _XLSX, (".csv", ".tsv"), "text/csv", ("text/tab-separated-values",)),
         Format(
-            "xlsx", "an Excel workbook", _XLSX, "xlsx", (".xlsx", ".xlsm", ".xltx"), f"{_OOXML}.spreadsheetml.sheet"
+            "pptx", "a PowerPoint file", _PPTX, (".pptx", ".pptm", ".ppsx"), f"{_OOXML}.presentationml.presentation"
         ),
-        Format("xls", "an old Excel workbook", _XLSX, "anydoc:convert_sheets", (".xls",), "application/vnd.ms-excel"),
-        Format(
-            "ods", "an OpenDocument spreadsheet", _XLSX, "opendocument:convert_sheets", (".ods",), f"{_ODF}.spreadsheet"
-        ),
-        Format("csv", "a CSV file", _XLSX, "csv", (".csv", ".tsv"), "text/csv", ("text/tab-separated-values",)),
-        Format(
-            "pptx",
-            "a PowerPoint file",
-            _PPTX,
-            "pptx",
-            (".pptx", ".pptm", ".ppsx"),
-            f"{_OOXML}.presentationml.presentation",
-        ),
-        Format("ppt", "an old PowerPoint file", _PPTX, "anydoc", (".ppt",), "application/vnd.ms-powerpoint"),
-        Format(
-            "odp",
-            "an OpenDocument presentation",
-            _PPTX,
-            "opendocument:convert_slides",
-            (".odp",),
-            f"{_ODF}.presentation",
-        ),
+        Format("ppt", "an old PowerPoint file", _PPTX, (".ppt",), "application/vnd.ms-powerpoint", (), "anydoc"),
+        Format("odp", "an OpenDocument presentation", _PPTX, (".odp",), f"{_ODF}.presentation", (), "opendocument"),
     )
 }
 

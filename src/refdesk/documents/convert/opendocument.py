@@ -93,7 +93,7 @@ def _read_count(node: Element, name: str) -> int:
     return max(parse_int(node.get(name)), 1)
 
 
-def convert_slides(source: SourceFile) -> Document:
+def convert(source: SourceFile) -> Document:
     """Convert the selected slides of an ODP file."""
     file = _File(source)
     slides = file.body.findall("{drawing}page")

@@ -49,19 +49,11 @@ _CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})|^<\?xml[^>]{0,99}encoding=[\"']([\w.-]+)"
 )
 _PROPERTIES = {
-    "description": "description",
-    "og:description": "description",
-    "author": "author",
-    "article:author": "author",
-    "dc.creator": "author",
+    **dict.fromkeys(("description", "og:description"), "description"),
+    **dict.fromkeys(("author", "article:author", "dc.creator"), "author"),
     "generator": "generator",
-    "date": "published",
-    "dc.date": "published",
-    "dcterms.date": "published",
-    "article:published_time": "published",
-    "article:modified_time": "modified",
-    "last-modified": "modified",
-    "og:updated_time": "modified",
+    **dict.fromkeys(("date", "dc.date", "dcterms.date", "article:published_time"), "published"),
+    **dict.fromkeys(("article:modified_time", "last-modified", "og:updated_time"), "modified"),
 }
 
 MAX_CHARACTERS = 10_000_000

@@ -56,17 +56,9 @@ Trait = Literal["heading", "tabs", "tab", "literal", "footnote", "admonition", "
 Context = Literal["quote", "admonition", "title", "signature", "footnote", "caption", "contents"]
 
 _SPAN_KINDS: dict[str, SpanKind] = {
-    "code": "code",
-    "kbd": "code",
-    "samp": "code",
-    "tt": "code",
-    "b": "strong",
-    "strong": "strong",
-    "em": "emphasis",
-    "i": "emphasis",
-    "cite": "emphasis",
-    "dfn": "emphasis",
-    "var": "emphasis",
+    **dict.fromkeys(("code", "kbd", "samp", "tt"), "code"),
+    **dict.fromkeys(("b", "strong"), "strong"),
+    **dict.fromkeys(("em", "i", "cite", "dfn", "var"), "emphasis"),
 }
 
 _CONTEXTS: dict[str, Context] = {"blockquote": "quote", "summary": "title", "figcaption": "caption", "th": "title"}

@@ -181,7 +181,7 @@ class Survey:
         self.measures: Measures = measure(lines.values())
         self._boilerplate = BoilerplateDetector()
         for index, page in self._sample_pages.items():
-            self._boilerplate.learn(find_page_edge(page.number, page.height, lines[index]))
+            self._boilerplate.learn(find_page_edge(page.height, lines[index]))
         self._lines = lines
         analyzed = [self._analyze(page, lines[index]) for index, page in self._sample_pages.items()]
         front = next((page for page in analyzed if page.content.number == 1 and not page.headings), None)
@@ -208,7 +208,7 @@ class Survey:
             lines = self._lines.pop(index, None)
             if lines is None:
                 lines = build_lines(page, self._gutters)
-                self._boilerplate.learn(find_page_edge(page.number, page.height, lines))
+                self._boilerplate.learn(find_page_edge(page.height, lines))
             batch.append((page, lines))
         return [self._analyze(page, lines) for page, lines in batch]
 
@@ -224,7 +224,7 @@ class Survey:
         return find_candidates(free, page.headings, self.measures)
 
     def _analyze(self, page: PageContent, lines: list[Line]) -> PageLines:
-        boilerplate = self._boilerplate.find_lines(find_page_edge(page.number, page.height, lines))
+        boilerplate = self._boilerplate.find_lines(find_page_edge(page.height, lines))
         kept = [line for line in lines if id(line) not in boilerplate]
         kept = drop_contents_entries(kept) if self.has_outline else kept
         entries = self._entries.get(page.number - 1, ())
