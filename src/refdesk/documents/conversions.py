@@ -139,9 +139,8 @@ class Conversions:
         known = await to_thread.run_sync(self._store.get_url_record, tenant, url)
         if known is not None and await self._find_format(tenant, known.handle) is None:
             known = None
-        validators = {"etag": known.etag, "last_modified": known.last_modified} if known else {}
-        fetched = await self._fetcher.fetch(url, progress=progress, **validators)
-        async with in_thread(lambda: fetched.file):
+        etag, last_modified = (known.etag, known.last_modified) if known else (None, None)
+        async with self.open_download(url, etag, last_modified, progress) as fetched:
             if known is not None and fetched.not_modified:
                 return Converted(known.handle, cached=True)
             converted = await self.convert(tenant, download_to_file(fetched), wanted, progress)
@@ -208,7 +207,7 @@ class Conversions:
 
     @asynccontextmanager
     async def open_download(
-        self, url: str, etag: str, last_modified: str, progress: Progress
+        self, url: str, etag: str | None, last_modified: str | None, progress: Progress
     ) -> AsyncIterator[Fetched]:
         """Fetch a URL as an open file, or learn that it hasn't changed."""
         validators = {"etag": etag or None, "last_modified": last_modified or None}
@@ -220,8 +219,7 @@ class Conversions:
         self, url: str, to: Export, wanted: ConversionOptions, progress: Progress
     ) -> tuple[bytes, Any]:
         """Fetch a URL and convert it to an export format without storing it."""
-        fetched = await self._fetcher.fetch(url, progress=progress)
-        async with in_thread(lambda: fetched.file):
+        async with self.open_download(url, None, None, progress) as fetched:
             return await self.convert_and_export(download_to_file(fetched), to, wanted, progress)
 
     def check(self) -> dict[str, Any]:

@@ -23,12 +23,7 @@ _BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\
 
 def to_markdown(document: Document) -> str:
     """Export a document as Markdown."""
-    return blocks_to_markdown(document.blocks)
-
-
-def blocks_to_markdown(blocks: Iterable[Block]) -> str:
-    """Export some blocks as Markdown."""
-    text = "".join(markdown_parts(blocks))
+    text = "".join(markdown_parts(document.blocks))
     return f"{text}\n" if text else ""
 
 

@@ -66,7 +66,7 @@ _CONTEXTS: dict[str, Context] = {"blockquote": "quote", "summary": "title", "fig
 
 _BLOCKS = frozenset(
     """div section article main body address center fieldset form legend hgroup search caption thead tbody tfoot
-    tr td th details option optgroup""".split()
+    tr td th details option optgroup hr""".split()
 )
 """Elements that only separate blocks."""
 
@@ -407,10 +407,6 @@ class HtmlWalker:
             self._text.add_line_break()
         return False
 
-    def _open_rule(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        self.end_block()
-        return False
-
     def _open_formula(self, node: LexborNode, _attributes: Attributes) -> bool:
         self._add_code(extract_formula(node))
         return False
@@ -538,7 +534,6 @@ _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     "sup": HtmlWalker._open_script,
     "sub": HtmlWalker._open_script,
     "br": HtmlWalker._break_line,
-    "hr": HtmlWalker._open_rule,
     **dict.fromkeys(("math", "script"), HtmlWalker._open_formula),
     "img": HtmlWalker._open_picture,
     "figure": HtmlWalker._open_figure,
