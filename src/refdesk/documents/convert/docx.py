@@ -30,15 +30,7 @@ from .docx_styles import (
     read_left_indent,
 )
 from .omml import to_latex
-from .ooxml import (
-    RELATIONSHIP_ID,
-    Package,
-    find_path,
-    open_package,
-    parse_int,
-    parse_xml,
-    strip_namespace,
-)
+from .ooxml import RELATIONSHIP_ID, Package, find_path, open_package, parse_int, parse_xml, strip_namespace
 from .source import SourceFile
 
 _INVISIBLE = frozenset(
@@ -102,22 +94,18 @@ class _Parts:
         self.name = name
         styles = package.find_related(name, "styles")
         self.styles = Styles(parse_xml(filter_used_styles(package.read(styles), text), styles) if styles else None)
-        self.numbering = Numbering(self._read_related("numbering"))
+        self.numbering = Numbering(package.read_related(name, "numbering"))
         self.run_styles = _RunStyles(self.styles)
         self.notes = {
             f"{kind}{note.get('{w}id')}": note
             for kind in ("footnote", "endnote")
-            for root in (self._read_related(f"{kind}s"),)
+            for root in (package.read_related(name, f"{kind}s"),)
             if root is not None
             for note in root
             if note.get("{w}type") in (None, "normal")
         }
         """Footnotes and endnotes by kind and id."""
         self.relationships = package.read_relationships(name)
-
-    def _read_related(self, kind: str) -> Element | None:
-        part = self.package.find_related(self.name, kind)
-        return self.package.read_xml(part) if part else None
 
 
 _DirectProperties = Mapping[str, Element]

@@ -130,6 +130,11 @@ class Package:
         )
         return next((target for target in found if target in self.names), None)
 
+    def read_related(self, part: str, kind: str) -> Element | None:
+        """Parse the first related part of a kind, or return None if there is none."""
+        name = self.find_related(part, kind)
+        return self.read_xml(name) if name else None
+
     def read_properties(self) -> tuple[dict[str, str], tuple[str, ...]]:
         """Return the metadata of the file and its keywords.
 

@@ -7,7 +7,7 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element
@@ -18,7 +18,7 @@ from refdesk.errors import CannotConvert
 from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, Runs, RunStyle, is_fixed_pitch
 from .charts import read_chart
 from .omml import to_latex
-from .ooxml import RELATIONSHIP_ID, Package, Relationship, find_path, open_package, parse_int, strip_namespace
+from .ooxml import RELATIONSHIP_ID, Package, find_path, open_package, parse_int, strip_namespace
 from .source import SourceFile
 
 _EMU_PER_POINT = 12_700
@@ -96,22 +96,15 @@ class _Deck:
             return
         if root.get("show") in ("0", "false"):
             self.hidden.append(number)
-        relationships = self.package.read_relationships(name)
+        layout = self.package.find_related(name, "slideLayout") or ""
         # Cached, since many slides share a layout.
-        layout = _find_target(relationships, "slideLayout")
-        known = self._layouts.get(layout)
-        if known is None:
-            master = self.package.find_related(layout, "slideMaster") if layout in self.package.names else None
-            roots = (self.package.read_xml(layout), self.package.read_xml(master) if master else None)
-            known = self._layouts[layout] = _LayoutDefaults(*roots)
-        slide = _Slide(number, name, self.package, known)
+        if layout not in self._layouts:
+            master = self.package.read_related(layout, "slideMaster") if layout else None
+            self._layouts[layout] = _LayoutDefaults(self.package.read_xml(layout), master)
+        slide = _Slide(number, name, self.package, self._layouts[layout])
         slide.read(root)
-        slide.read_notes(self.package.read_xml(_find_target(relationships, "notesSlide")))
+        slide.read_notes(self.package.read_related(name, "notesSlide"))
         self.blocks += slide.blocks.build()
-
-
-def _find_target(relationships: Mapping[str, Relationship], kind: str) -> str:
-    return next((each.target for each in relationships.values() if each.kind == kind and not each.external), "")
 
 
 class _LayoutDefaults:

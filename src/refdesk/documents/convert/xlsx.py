@@ -78,7 +78,7 @@ class _Workbook:
         self._budget = sheets.Budget(max_cells)
         self._omissions: list[str] = []
         self._read_shared_strings(package.find_related(main, "sharedStrings"))
-        styles = package.read_xml(package.find_related(main, "styles") or "")
+        styles = package.read_related(main, "styles")
         if styles is not None:
             nodes = styles.iterfind(f"{S}numFmts/{S}numFmt")
             custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in nodes}
