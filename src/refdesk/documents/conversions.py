@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, 
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
 from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
+from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.sandbox import Sandbox, SandboxLimits, open_sandbox
@@ -38,9 +38,6 @@ from refdesk.telemetry.metrics import ConversionRecord
 UPLOAD_SCHEME = "upload://"
 
 Export = Literal["markdown", "html", "json"]
-
-Progress = Callable[[float, float | None, str], Awaitable[None]]
-"""Called with the amount done, the total where known, and a description."""
 
 
 async def unheard(_done: float, _total: float | None, _doing: str) -> None:

@@ -43,7 +43,7 @@ HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".jo
 """All headers sent, besides conditional ones."""
 
 Progress = Callable[[float, float | None, str], Awaitable[None]]
-"""Called with the bytes so far, the total where known, and a description."""
+"""Called with the amount done, such as bytes, the total where known, and a description."""
 
 MAX_CONNECTIONS = 32
 """Concurrent downloads; others queue within their own deadline."""
