@@ -19,15 +19,16 @@ import pytest
 
 from refdesk.documents.fetch import (
     MAX_SITES,
+    PIECES_PER_TURN,
     ROBOTS_SECONDS,
     USER_AGENT,
     Fetched,
     Fetcher,
     FetchRules,
     RobotsCache,
+    iter_decoded,
     open_fetcher,
 )
-from refdesk.documents.http_responses import PIECES_PER_TURN, iter_decoded
 from refdesk.documents.robots import Robots
 from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Resolver, is_public, parse_networks, resolve
 from refdesk.errors import CannotFetch

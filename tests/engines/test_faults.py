@@ -20,7 +20,8 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId, UserId
 from refdesk.config import ConvertConfig
-from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
+from refdesk.documents.conversions import Conversions, File, open_conversions
+from refdesk.documents.fetch import Progress
 from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, TextSource
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine

@@ -9,12 +9,13 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
 
 from anyio import to_thread
 
@@ -22,10 +23,9 @@ from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, get_time_limit
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
-from refdesk.documents.convert.detection import is_detectable_by_content
-from refdesk.documents.convert.formats import describe_wrong_format
+from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
+from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.sandbox import Sandbox, SandboxLimits, open_sandbox
@@ -38,9 +38,6 @@ from refdesk.telemetry.metrics import ConversionRecord
 UPLOAD_SCHEME = "upload://"
 
 Export = Literal["markdown", "html", "json"]
-
-Progress = Callable[[float, float | None, str], Awaitable[None]]
-"""Called with the amount done, the total where known, and a description."""
 
 
 async def unheard(_done: float, _total: float | None, _doing: str) -> None:
@@ -97,7 +94,8 @@ class Conversions:
         self._store = store
         self._fetcher = fetcher
         self._metrics = metrics
-        self._locks_by_name = _KeyedLocks()
+        self._locks_by_name = WeakValueDictionary[str, asyncio.Lock]()
+        """A lock goes with its last user."""
         self.get_time_limit = get_time_limit
         """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
@@ -111,7 +109,7 @@ class Conversions:
             _check_size(file)
             digest, head = await to_thread.run_sync(_hash_file, file.fd)
             handle = self._store.handle(tenant, digest, _make_variant_key(file, wanted, head))
-            async with self._locks_by_name.hold(handle):
+            async with self._locks_by_name.setdefault(handle, asyncio.Lock()):
                 if (found := await self._find_format(tenant, handle)) is not None:
                     if wanted.expected and found not in wanted.expected:
                         raise CannotConvert(describe_wrong_format(file.name, found, wanted.expected))
@@ -138,9 +136,8 @@ class Conversions:
         known = await to_thread.run_sync(self._store.get_url_record, tenant, url)
         if known is not None and await self._find_format(tenant, known.handle) is None:
             known = None
-        validators = {"etag": known.etag, "last_modified": known.last_modified} if known else {}
-        fetched = await self._fetcher.fetch(url, progress=progress, **validators)
-        async with in_thread(lambda: fetched.file):
+        etag, last_modified = (known.etag, known.last_modified) if known else (None, None)
+        async with self.open_download(url, etag, last_modified, progress) as fetched:
             if known is not None and fetched.not_modified:
                 return Converted(known.handle, cached=True)
             converted = await self.convert(tenant, download_to_file(fetched), wanted, progress)
@@ -166,7 +163,7 @@ class Conversions:
 
     async def export(self, tenant: TenantId, handle: str, to: Export) -> IO[bytes] | None:
         """Return a stored document in another format as an open file, or None if there is no such document."""
-        async with self._locks_by_name.hold(f"{handle}.{to}"):
+        async with self._locks_by_name.setdefault(f"{handle}.{to}", asyncio.Lock()):
             written = await to_thread.run_sync(self._store.open_file, tenant, handle, to)
             if written is not None:
                 return written
@@ -207,7 +204,7 @@ class Conversions:
 
     @asynccontextmanager
     async def open_download(
-        self, url: str, etag: str, last_modified: str, progress: Progress
+        self, url: str, etag: str | None, last_modified: str | None, progress: Progress
     ) -> AsyncIterator[Fetched]:
         """Fetch a URL as an open file, or learn that it hasn't changed."""
         validators = {"etag": etag or None, "last_modified": last_modified or None}
@@ -219,8 +216,7 @@ class Conversions:
         self, url: str, to: Export, wanted: ConversionOptions, progress: Progress
     ) -> tuple[bytes, Any]:
         """Fetch a URL and convert it to an export format without storing it."""
-        fetched = await self._fetcher.fetch(url, progress=progress)
-        async with in_thread(lambda: fetched.file):
+        async with self.open_download(url, None, None, progress) as fetched:
             return await self.convert_and_export(download_to_file(fetched), to, wanted, progress)
 
     def check(self) -> dict[str, Any]:
@@ -273,27 +269,6 @@ async def open_conversions(
         yield Conversions(sandbox, internal_sandbox, Store(data / "converted", bounds), fetcher, metrics)
 
 
-class _KeyedLocks:
-    """One lock per name, dropped with its last user."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
-        lock, waiting = self._locks.get(name, (asyncio.Lock(), 0))
-        self._locks[name] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks[name]
-            if waiting == 1:
-                del self._locks[name]
-            else:
-                self._locks[name] = (lock, waiting - 1)
-
-
 def _check_size(file: File) -> None:
     if file.size > MAX_FILE_BYTES:
         raise CannotConvert(
@@ -318,16 +293,12 @@ def download_to_file(fetched: Fetched) -> File:
 
 def _hash_file(fd: int) -> tuple[str, bytes]:
     """Return the SHA-256 of an open file, and its first bytes."""
-    os.lseek(fd, 0, os.SEEK_SET)
-    hashed = hashlib.sha256()
-    head = b""
-    while part := os.read(fd, MEGABYTE):
-        head = head or part[:1024]
-        hashed.update(part)
-    return hashed.hexdigest(), head
+    with open(fd, "rb", buffering=0, closefd=False) as file:
+        file.seek(0)
+        return hashlib.file_digest(file, "sha256").hexdigest(), os.pread(fd, 1024, 0)
 
 
 def _read_all(fd: int) -> bytes:
-    with open(os.dup(fd), "rb") as file:
+    with open(fd, "rb", closefd=False) as file:
         file.seek(0)
         return file.read()

@@ -16,8 +16,6 @@ from refdesk.documents.model import Document
 from refdesk.documents.packed_document import PackedDocument, pack, paginate
 from refdesk.errors import CannotConvert
 
-READ_SIZE = 1 << 20
-
 
 def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
     """Run one job. The result is small; large data goes to the output."""
@@ -69,17 +67,15 @@ def _render_document(document: Document, to: str) -> bytes:
 
             return to_html(document).encode("utf-8", "replace")
         case _:
-            from refdesk.documents.export.docling import to_json
+            from refdesk.documents.convert.docling import to_json
 
             return to_json(document)
 
 
 def _read(source: int) -> bytes:
-    os.lseek(source, 0, os.SEEK_SET)
-    parts = []
-    while part := os.read(source, READ_SIZE):
-        parts.append(part)
-    return b"".join(parts)
+    with open(source, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read()
 
 
 def _write(output: int, data: bytes) -> None:

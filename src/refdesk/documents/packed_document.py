@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import orjson
 
@@ -23,19 +23,14 @@ from refdesk.documents.model import (
     Block,
     Cell,
     Chunk,
-    Code,
     Document,
-    Heading,
-    ListItem,
     Page,
     PageKind,
-    Paragraph,
     Picture,
     Place,
     Section,
     Span,
     Table,
-    Term,
     get_page,
     list_sections,
 )
@@ -416,4 +411,4 @@ def decode_block(body: bytes) -> Block:
     return block
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Heading, Term, Paragraph, ListItem, Code, Table, Picture)}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Block)}

@@ -132,7 +132,7 @@ class Sandbox:
         self._replaced = 0
         self._closed = False
         self.restrictions: frozenset[str] = frozenset()
-        """Restrictions active in the worker started last; see `sandbox_limits.confine`."""
+        """Restrictions active in the worker started last; see `worker.confine`."""
 
     async def run(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from typing import IO, TypeVar
 
 from anyio import CancelScope, to_thread
@@ -26,27 +26,13 @@ async def in_thread(make: Callable[[], AbstractContextManager[T]]) -> AsyncItera
             await to_thread.run_sync(context.__exit__, None, None, None)
 
 
-@asynccontextmanager
-async def scratch_file() -> AsyncIterator[IO[bytes]]:
+def scratch_file() -> AbstractAsyncContextManager[IO[bytes]]:
     """Open an unnamed temporary file, deleted at the end."""
-    async with in_thread(_TemporaryFile) as file:
+    return in_thread(_create_temporary_file)
+
+
+@contextmanager
+def _create_temporary_file() -> Iterator[IO[bytes]]:
+    """Create the file on enter. If the task is cancelled meanwhile, collecting this generator closes it."""
+    with tempfile.TemporaryFile() as file:
         yield file
-
-
-class _TemporaryFile:
-    """`tempfile.TemporaryFile` that is created on enter."""
-
-    _file: IO[bytes] | None = None
-
-    def __enter__(self) -> IO[bytes]:
-        self._file = tempfile.TemporaryFile()
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        assert self._file is not None
-        self._file.close()
-
-    def __del__(self) -> None:
-        """Close the file if the task was cancelled while it was being created."""
-        if self._file is not None:
-            self._file.close()

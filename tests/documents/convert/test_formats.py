@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.detection import detect_format, is_detectable_by_content
-from refdesk.documents.convert.formats import BY_MEDIA_TYPE, BY_SUFFIX, FORMATS, describe_wrong_format
+from refdesk.documents.convert.formats import (
+    BY_MEDIA_TYPE,
+    BY_SUFFIX,
+    FORMATS,
+    describe_wrong_format,
+    detect_format,
+    is_detectable_by_content,
+)
 from refdesk.errors import CannotConvert
 from tests.real_files import REAL_FILES, RealFile
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from refdesk.documents.convert import html
-from refdesk.documents.convert.html import tables
+from refdesk.documents.convert.html import walk
+from refdesk.documents.convert.html.page import MAX_CHARACTERS, MAX_DEPTH
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table, Term
 from refdesk.errors import CannotConvert
@@ -202,7 +203,7 @@ def test_a_table_that_lays_out_is_flattened_and_one_without_header_cells_is_not(
 def test_spans_of_cells_end_where_the_table_does() -> None:
     (table,) = blocks("<table><tr><th colspan=99999 rowspan=0>a</th></tr><tr><td>b</td></tr><tr><td>c<td>d</table>")
     assert isinstance(table, Table)
-    assert table.columns <= tables.MAX_COLUMNS
+    assert table.columns <= walk.MAX_COLUMNS
     assert table.rows == 3
     assert all(
         cell.row + cell.row_span <= 3 and cell.column + cell.column_span <= table.columns for cell in table.cells
@@ -210,8 +211,8 @@ def test_spans_of_cells_end_where_the_table_does() -> None:
 
 
 def test_a_table_beyond_the_bound_is_cut_with_a_warning() -> None:
-    most = tables.MAX_GRID_CELLS // tables.MAX_COLUMNS
-    widest = f"<tr><td colspan={tables.MAX_COLUMNS - 1}>1<td>2"
+    most = walk.MAX_GRID_CELLS // walk.MAX_COLUMNS
+    widest = f"<tr><td colspan={walk.MAX_COLUMNS - 1}>1<td>2"
     document = html.convert(SourceFile(f"<table><tr><th>a<th>b{widest * (most + 10)}".encode(), "p"))
     (table,) = document.blocks
     assert isinstance(table, Table)
@@ -302,7 +303,7 @@ def test_a_page_without_text_is_refused(data: bytes) -> None:
     [
         (b"<div>" * 200_000, "nests more than"),
         (b"<div " + b" ".join(b"a%d=1" % index for index in range(300_000)) + b">x", "attributes"),
-        (b"<p>word</p>" * (html.MAX_CHARACTERS // 10), "characters, more than"),
+        (b"<p>word</p>" * (MAX_CHARACTERS // 10), "characters, more than"),
     ],
 )
 def test_a_page_made_to_stall_the_parser_is_refused(data: bytes, reason: str) -> None:
@@ -311,7 +312,7 @@ def test_a_page_made_to_stall_the_parser_is_refused(data: bytes, reason: str) ->
 
 
 def test_a_drawing_of_many_strokes_is_not_taken_for_depth() -> None:
-    drawing = b"<svg><title>t</title><g>" + b"<path d='M 0 0'/><text>x</text>" * html.MAX_DEPTH + b"</g></svg>"
+    drawing = b"<svg><title>t</title><g>" + b"<path d='M 0 0'/><text>x</text>" * MAX_DEPTH + b"</g></svg>"
     assert html.convert(SourceFile(b"<p>x</p>" + drawing, "p")).blocks == (Paragraph("x"),)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.documents.convert import html, markdown, rst
-from refdesk.documents.convert.html.anchors import MAX_ANCHOR
+from refdesk.documents.convert.html.titles import MAX_ANCHOR
 from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Document, Heading
 

@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from refdesk.documents.convert.detection import detect_kind
+from refdesk.documents.convert.formats import detect_kind
 from refdesk.documents.convert.ooxml import MAX_ENTRIES, open_package
 from refdesk.errors import CannotConvert
 from tests.documents.convert.office import FILES, ooxml, pack_zip, word

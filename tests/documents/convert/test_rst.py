@@ -123,5 +123,8 @@ def test_a_file_that_would_take_too_long_is_refused(text: str) -> None:
 
 
 def test_docutils_is_imported_only_when_it_is_used() -> None:
-    program = "import sys, refdesk.documents.convert.rst; sys.exit('docutils' in sys.modules)"
+    program = (
+        "import sys, refdesk.documents.jobs; from refdesk.documents.convert import convert\n"
+        "convert(b'# Title', 'page.md'); sys.exit('docutils' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=PATIENCE_SECONDS).returncode == 0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests.documents.blocks import EVERY_KIND, WORDS
 
-from refdesk.documents.export.markdown import block_to_markdown, blocks_to_markdown, escape_markdown, to_markdown
-from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Span, table_from_rows
+from refdesk.documents.export.markdown import block_to_markdown, escape_markdown, to_markdown
+from refdesk.documents.model import Code, Document, Heading, ListItem, Paragraph, Picture, Span, table_from_rows
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
@@ -63,11 +63,11 @@ def test_spans_nest_and_are_trimmed() -> None:
 
 
 def test_a_picture_without_words_leaves_nothing() -> None:
-    assert blocks_to_markdown([Picture(), Heading("x", 2)]) == "## x\n"
+    assert to_markdown(Document("", (Picture(), Heading("x", 2)))) == "## x\n"
 
 
 def test_an_item_deeper_than_any_above_it_is_still_an_item() -> None:
-    assert blocks_to_markdown([ListItem("a", depth=3), ListItem("b", depth=3)]) == "- a\n  - b\n"
+    assert to_markdown(Document("", (ListItem("a", depth=3), ListItem("b", depth=3)))) == "- a\n  - b\n"
 
 
 @settings(max_examples=200, deadline=None)

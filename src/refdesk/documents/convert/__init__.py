@@ -7,13 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
-from refdesk.documents.convert.detection import detect_format
-from refdesk.documents.convert.formats import FORMATS, Format
+from refdesk.documents.convert.formats import Format, detect_format
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
 
-__all__ = ["FORMATS", "Format", "PageRange", "SourceFile", "convert", "convert_source", "detect_format"]
+__all__ = ["PageRange", "SourceFile", "convert", "convert_source", "detect_format"]
 
 NOTICES = frozenset(("note", "tip", "hint", "caution", "warning", "important", "danger"))
 """Titles of boxes, which aren't headings of sections."""
@@ -26,7 +25,7 @@ def convert(data: bytes, name: str, *, pages: PageRange | None = None) -> Docume
 
 def convert_source(source: SourceFile, format: Format) -> Document:
     """Convert a source of a known format."""
-    module, _, function = format.converter.partition(":")
+    module, _, function = (format.converter or format.key).partition(":")
     converter: Callable[[SourceFile], Document] = getattr(import_module(f"{__name__}.{module}"), function or "convert")
     document = converter(source)
     if not document.blocks and not document.warnings:

@@ -14,26 +14,14 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector, check_size
-from refdesk.documents.convert.detection import detect_kind
-from refdesk.documents.convert.ooxml import open_package
-from refdesk.documents.convert.runs import Runs, RunStyle
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks, warn_hidden
-from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import (
-    MAX_HEADING_LEVEL,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Page,
-    Paragraph,
-    ParagraphRole,
-    Picture,
-    Table,
-)
+from refdesk.documents.model import Cell, Code, Document, ListItem, Paragraph, ParagraphRole, Picture, Table
 from refdesk.errors import CannotConvert
+
+from .blocks import BlockBuilder, NoteCollector, Runs, RunStyle, check_size
+from .formats import detect_kind
+from .ooxml import open_package
+from .sheets import MAX_CELLS, Budget, Sheet, build_sheet_blocks, warn_hidden
+from .source import SourceFile
 
 _ZIPPED: Final = frozenset(("odt", "epub"))
 _RTF_TITLE = re.compile(rb"\{\\title\s+([^{}\\]+)\}")
@@ -66,14 +54,8 @@ def convert_sheets(source: SourceFile) -> Document:
     with _translate_library_errors():
         sheets = list(_read_xls_sheets(source.data, warnings))
     wanted = source.select_pages(len(sheets))
-    return Document(
-        title=source.choose_title({}),
-        blocks=tuple(block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)),
-        pages=tuple(map(Page, wanted)),
-        page_kind="sheet",
-        total_pages=len(sheets) if len(wanted) < len(sheets) else 0,
-        warnings=tuple(warnings),
-    )
+    blocks = [block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)]
+    return source.build_document("sheet", wanted, len(sheets), blocks, {}, (), warnings=warnings)
 
 
 @contextmanager
@@ -137,10 +119,10 @@ class _Reader:
         text = self._read_runs(block.content).one_line()
         if self._book and text == (self._title or text):
             self._title = text
-            self.blocks.add_title(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
+            self.blocks.add_title(text, block.level or 1)
         elif text:
             self._book = False
-            self.blocks.add(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
+            self.blocks.add_heading(text, block.level or 1)
 
     def _add_paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
         """Add a paragraph. The first one of a list item has the item's number, later ones have 0."""
@@ -153,7 +135,7 @@ class _Reader:
             self.blocks.add_blank_line()
         elif text == self._title and not self._book:
             self._title = ""
-            self.blocks.add_title(Heading(text, 1))
+            self.blocks.add_title(text)
         elif item and item.number:
             self.blocks.add(replace(item, text=text, spans=spans))
         elif item and self.blocks.is_in_list:
@@ -249,12 +231,12 @@ def _iter_children(block: Any) -> Iterator[Any]:
 
 def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
     hidden: list[str] = []
-    cells = characters = 0
+    budget = Budget()
     for section in office_oxide.Document.from_bytes(data, "xls").to_ir()["sections"]:
         if section.get("hidden"):
             hidden.append(section["title"])
             continue
-        sheet = Sheet(section["title"])
+        sheet = Sheet(section["title"], budget)
         lines = ((row, line) for table in section["elements"] for row, line in enumerate(table.get("rows", ())))
         for row, line in lines:
             for column, cell in enumerate(line["cells"]):
@@ -262,11 +244,9 @@ def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
                 text = "".join(run.get("text", "") for run in runs).strip()
                 if not text:
                     continue
-                cells += 1
-                characters += len(text)
-                if cells > MAX_CELLS or characters > MAX_CHARACTERS:
-                    raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
                 sheet.put(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
+                if min(budget.cells, budget.characters) < 0:
+                    raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
         yield sheet
     warnings += warn_hidden(hidden)
 

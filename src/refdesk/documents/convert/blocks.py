@@ -1,13 +1,27 @@
-"""Builder of a document's block list, and limits of its tables."""
+"""Parts of converters of office formats: text composed of runs, the list of blocks, notes and limits of tables."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, TypeGuard
 
-from refdesk.documents.model import Block, Cell, Code, Heading, ListItem, Paragraph, Picture, Span, Table
+from refdesk.documents.model import (
+    MAX_HEADING_LEVEL,
+    Block,
+    Cell,
+    Code,
+    Heading,
+    ListItem,
+    Paragraph,
+    Picture,
+    Place,
+    Span,
+    SpanKind,
+    Table,
+)
 from refdesk.errors import CannotConvert
 
 
@@ -39,10 +53,21 @@ class BlockBuilder:
         self._blank_lines = 0
         self._line_of_code = None
 
-    def add_title(self, title: Heading) -> None:
+    def add_table(self, cells: tuple[Cell, ...], rows: int, place: Place | None = None) -> None:
+        """Append a table unless it is empty. If it declares no header, the first row becomes one."""
+        if any(cell.text for cell in cells):
+            columns = max(cell.column + cell.column_span for cell in cells)
+            if not any(cell.header for cell in cells):
+                cells = tuple(replace(cell, header=True) if cell.row == 0 else cell for cell in cells)
+            self.add(check_size(Table(cells, rows, columns, place=place)))
+
+    def add_heading(self, text: str, level: int) -> None:
+        self.add(Heading(text, min(level, MAX_HEADING_LEVEL)))
+
+    def add_title(self, text: str, level: int = 1) -> None:
         """Append the document title, which is dropped if a later heading repeats it."""
         self._titles.append(len(self._blocks))
-        self.add(title)
+        self.add_heading(text, level)
 
     def add_monospaced(self, lines: str, paragraph: Paragraph, *, sure: bool = False) -> None:
         """Append a monospaced paragraph: a single line may be a name, several are code."""
@@ -155,8 +180,98 @@ def check_size(table: Table) -> Table:
     return table
 
 
-def ensure_header(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    """Make the first row the header if the table declares none."""
-    if any(cell.header for cell in cells):
-        return cells
-    return tuple(replace(cell, header=True) if cell.row == 0 else cell for cell in cells)
+FIXED_PITCH_FONTS = tuple(
+    "andale mono,cascadia,consolas,courier,dejavu sans mono,fira code,fira mono,hack,ibm plex mono,inconsolata,"
+    "jetbrains mono,liberation mono,lucida console,menlo,monaco,noto mono,noto sans mono,roboto mono,sf mono,"
+    "source code pro,ubuntu mono".split(",")
+)
+"""Name prefixes of monospaced fonts; text in them is code."""
+
+
+def is_fixed_pitch(font: str) -> bool:
+    return font.lower().startswith(FIXED_PITCH_FONTS)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStyle:
+    strong: bool = False
+    emphasis: bool = False
+    code: bool = False
+    link: str = ""
+    code_by_style: bool = False
+    """Whether a code style is set, even if the font was changed."""
+
+
+PLAIN = RunStyle()
+
+
+class Runs:
+    """Runs in order, joined to a text with spans."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._styles: list[RunStyle] = []
+        self._are_plain = True
+
+    def add(self, text: str, style: RunStyle = PLAIN) -> None:
+        if text:
+            self._texts.append(text)
+            self._styles.append(style)
+            if style is not PLAIN:
+                self._are_plain = False
+
+    def is_all_code(self) -> bool:
+        """Whether every visible character is code."""
+        if self._are_plain:
+            return False
+        visible = [style.code for text, style in zip(self._texts, self._styles, strict=True) if not text.isspace()]
+        return bool(visible) and all(visible)
+
+    def has_code_style(self) -> bool:
+        return any(style.code_by_style for style in self._styles)
+
+    def raw(self) -> str:
+        return "".join(self._texts)
+
+    def text(self) -> str:
+        return self.raw().strip()
+
+    def one_line(self) -> str:
+        """Return the text on one line, for headings and captions."""
+        return " ".join(self.raw().split())
+
+    def text_and_spans(self) -> tuple[str, tuple[Span, ...]]:
+        """Return the stripped text and its spans."""
+        raw = self.raw()
+        text = raw.strip()
+        if self._are_plain:
+            return text, ()
+        # Positions of style changes, relative to the first visible character, and the end.
+        position = len(raw.lstrip()) - len(raw)
+        positions: list[int] = []
+        styles: list[RunStyle] = []
+        for piece, style in zip((*self._texts, ""), (*self._styles, PLAIN), strict=True):
+            if not styles or style is not styles[-1]:
+                positions.append(position)
+                styles.append(style)
+            position += len(piece)
+        spans: list[Span] = []
+        for kind in _KINDS:
+            values = list(map(attrgetter(kind), styles))
+            if any(values):
+                spans += _merge_spans(positions, values, kind, len(text))
+        return text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))
+
+
+_KINDS: Sequence[SpanKind] = ("link", "strong", "emphasis", "code")
+
+
+def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
+    """Merge adjacent ranges with the same formatting, without surrounding whitespace."""
+    begin, value = 0, values[0]
+    for position, following in zip(positions, values, strict=True):
+        if following != value:
+            start, end = max(begin, 0), min(position, length)
+            if value and start < end:
+                yield Span(start, end, kind, value if isinstance(value, str) else "")
+            begin, value = position, following

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.number_format import format_value
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, parse_int
-from refdesk.documents.convert.ooxml import Package
 from refdesk.documents.model import Place, Table, table_from_rows
+
+from .number_format import format_value
+from .ooxml import RELATIONSHIP_ID, Package, parse_int
 
 MAX_POINTS: Final = 2_000
 """Categories kept per chart; more can't be told apart in a drawing either."""

@@ -13,8 +13,7 @@ from typing import Literal
 from refdesk.documents.model import Block, Document, Heading, table_from_rows
 from refdesk.errors import CannotConvert
 
-from .decoding import decode
-from .source import SourceFile
+from .source import SourceFile, decode
 
 MAX_CELLS = 200_000
 """More than anyone reads in a table; larger data files belong into a database."""

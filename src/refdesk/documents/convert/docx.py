@@ -6,14 +6,18 @@ to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, NoteCollector, check_size, ensure_header
-from refdesk.documents.convert.charts import read_chart
-from refdesk.documents.convert.docx_styles import (
+from refdesk.documents.model import Cell, Code, Document, ListItem, Paragraph, Picture, Table
+from refdesk.errors import CannotConvert
+
+from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, NoteCollector, Runs, RunStyle, is_fixed_pitch
+from .charts import read_chart
+from .docx_styles import (
     PLAIN_STYLE,
     DocxStyle,
     ListPosition,
@@ -25,23 +29,9 @@ from refdesk.documents.convert.docx_styles import (
     parse_outline_level,
     read_left_indent,
 )
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, parse_xml, strip_namespace
-from refdesk.documents.convert.omml import to_latex
-from refdesk.documents.convert.ooxml import Package, Relationship, open_package
-from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
-from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import (
-    MAX_HEADING_LEVEL,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    Picture,
-    Table,
-)
-from refdesk.errors import CannotConvert
+from .omml import to_latex
+from .ooxml import RELATIONSHIP_ID, Package, find_path, open_package, parse_int, parse_xml, strip_namespace
+from .source import SourceFile
 
 _INVISIBLE = frozenset(
     f"{{w}}{name}"
@@ -60,7 +50,7 @@ def convert(source: SourceFile) -> Document:
     body = find_path(root, "{w}body")
     if body is None:
         raise CannotConvert("The file is not a Word document: it has no text part; check what it is and send it again")
-    reader = _Reader(_load_parts(package, main, text))
+    reader = _Reader(_Parts(package, main, text))
     reader.read(body)
     properties, tags = package.read_properties()
     blocks = reader.blocks.build()
@@ -96,38 +86,26 @@ def join_plain_runs(data: bytes) -> bytes:
 _SPACED, _NEXT_RUN = b'<w:t xml:space="preserve">', b"</w:t></w:r><w:r><w:t>"
 
 
-@dataclass(frozen=True, slots=True)
 class _Parts:
-    styles: Styles
-    numbering: Numbering
-    package: Package
-    name: str
-    """Name of the main part."""
-    relationships: Mapping[str, Relationship]
-    run_styles: _RunStyles
-    notes: Mapping[str, Element]
-    """Footnotes and endnotes by kind and id."""
+    """Main part of a document, and the parts that it refers to."""
 
-
-def _load_parts(package: Package, main: str, text: bytes) -> _Parts:
-    def part(kind: str) -> Element | None:
-        name = package.find_related(main, kind)
-        return package.read_xml(name) if name else None
-
-    styles_name = package.find_related(main, "styles")
-    styles = Styles(
-        parse_xml(filter_used_styles(package.read(styles_name), text), styles_name) if styles_name else None
-    )
-    numbering, run_styles = Numbering(part("numbering")), _RunStyles(styles)
-    notes = {
-        f"{kind}{note.get('{w}id')}": note
-        for kind in ("footnote", "endnote")
-        for root in (part(f"{kind}s"),)
-        if root is not None
-        for note in root
-        if note.get("{w}type") in (None, "normal")
-    }
-    return _Parts(styles, numbering, package, main, package.read_relationships(main), run_styles, notes)
+    def __init__(self, package: Package, name: str, text: bytes) -> None:
+        self.package = package
+        self.name = name
+        styles = package.find_related(name, "styles")
+        self.styles = Styles(parse_xml(filter_used_styles(package.read(styles), text), styles) if styles else None)
+        self.numbering = Numbering(package.read_related(name, "numbering"))
+        self.run_styles = _RunStyles(self.styles)
+        self.notes = {
+            f"{kind}{note.get('{w}id')}": note
+            for kind in ("footnote", "endnote")
+            for root in (package.read_related(name, f"{kind}s"),)
+            if root is not None
+            for note in root
+            if note.get("{w}type") in (None, "normal")
+        }
+        """Footnotes and endnotes by kind and id."""
+        self.relationships = package.read_relationships(name)
 
 
 _DirectProperties = Mapping[str, Element]
@@ -146,19 +124,26 @@ class _Reader:
         """Text indent of the last list item."""
 
     def read(self, body: Element) -> None:
-        pending = list(reversed(body))
+        for node, content in self._iter_paragraphs(body, self._add_table):
+            self._add_paragraph(node, content)
+        self._add_notes()
+
+    def _iter_paragraphs(
+        self, root: Element, open_table: Callable[[Element], Sequence[Element]]
+    ) -> Iterator[tuple[Element, _Content]]:
+        """Yield the paragraphs with their content; `open_table` returns the elements of a table to read as well."""
+        pending = list(reversed(root))
         while pending:
             node = pending.pop()
             if node.tag == "{w}p":
                 content = _Content(self._parts, self._notes)
                 content.read(node)
-                self._add_paragraph(node, content)
+                yield node, content
                 pending += (child for box in reversed(content.boxes) for child in reversed(box))
             elif node.tag == "{w}tbl":
-                pending += self._add_table(node)
+                pending += reversed(open_table(node))
             elif node.tag not in _INVISIBLE:
                 pending += reversed(_list_children(node))
-        self._add_notes()
 
     def _add_paragraph(self, node: Element, content: _Content) -> None:
         properties = node.find("{w}pPr")
@@ -183,14 +168,14 @@ class _Reader:
             self.blocks.add(Paragraph(text))
         elif role == "title":
             self.title = text
-            self.blocks.add_title(Heading(text, 1))
+            self.blocks.add_title(text)
         elif role == "heading":
             self._add_notes()
             place = self._find_list_position(style, direct)
             if place:
                 self._parts.numbering.next(place)
                 text = f"{self._parts.numbering.format_label(place)} {text}".strip()
-            self.blocks.add(Heading(text, min(style.level or own_level or 1, MAX_HEADING_LEVEL)))
+            self.blocks.add_heading(text, style.level or own_level or 1)
         elif role == "code":
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
@@ -235,46 +220,33 @@ class _Reader:
 
     def _add_table(self, node: Element) -> Sequence[Element]:
         """Add a table; the content of a single-cell table is returned, since that is only a frame."""
-        rows = [_read_row(row) for row in _iter_rows(node)]
-        if len(rows) == 1 and len(rows[0].cells) == 1:
-            return list(reversed(rows[0].cells[0].node))
-        placed: list[tuple[int, int, _TableCell]] = []
-        heights: list[int] = []
+        rows = [(row.find("{w}trPr"), list(_iter_cells(row))) for row in _iter_rows(node)]
+        if len(rows) == 1 and len(rows[0][1]) == 1:
+            return list(rows[0][1][0])
+        cells: list[Cell] = []
         openings: dict[int, int] = {}
-        for at, row in enumerate(rows):
-            column = row.skipped
-            for cell in row.cells:
-                if cell.continued and column in openings:
-                    heights[openings[column]] += 1
-                else:
-                    openings[column] = len(placed)
-                placed.append((at, column, cell))
-                heights.append(1)
-                column += cell.span
-        cells = tuple(
-            Cell(self._read_cell_text(cell.node), at, column, tall, cell.span, rows[at].header)
-            for (at, column, cell), tall in zip(placed, heights, strict=True)
-            if not cell.continued
-        )
-        if any(cell.text for cell in cells):
-            columns = max(cell.column + cell.column_span for cell in cells)
-            self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns)))
+        """Position of the last cell that begins in a column."""
+        for at, (properties, nodes) in enumerate(rows):
+            header = find_path(properties, "{w}tblHeader")
+            is_header = header is not None and is_on(header)
+            column = _read_number(find_path(properties, "{w}gridBefore"))
+            for cell in nodes:
+                merge = find_path(cell, "{w}tcPr", "{w}vMerge")
+                span = max(_read_number(find_path(cell, "{w}tcPr", "{w}gridSpan")), 1)
+                if merge is None or merge.get("{w}val", "continue") != "continue":
+                    openings[column] = len(cells)
+                    cells.append(Cell(self._read_cell_text(cell), at, column, 1, span, is_header))
+                elif column in openings:
+                    above = cells[openings[column]]
+                    cells[openings[column]] = replace(above, row_span=above.row_span + 1)
+                column += span
+        self.blocks.add_table(tuple(cells), len(rows))
         return ()
 
     def _read_cell_text(self, cell: Element) -> str:
         """Join all paragraphs of a cell, nested tables included, one per line."""
-        lines: list[str] = []
-        pending = list(reversed(cell))
-        while pending:
-            node = pending.pop()
-            if node.tag == "{w}p":
-                content = _Content(self._parts, self._notes)
-                content.read(node)
-                lines.append(content.runs.text())
-                pending += (child for box in reversed(content.boxes) for child in reversed(box))
-            elif node.tag not in _INVISIBLE:
-                pending += reversed(_list_children(node))
-        return "\n".join(filter(None, lines))
+        paragraphs = self._iter_paragraphs(cell, _list_children)
+        return "\n".join(filter(None, (content.runs.text() for _, content in paragraphs)))
 
     def _add_notes(self) -> None:
         for note in self._notes.take(lambda note_id: self._read_cell_text(self._parts.notes[note_id])):
@@ -402,7 +374,7 @@ class _RunStyles:
 
     def __init__(self, styles: Styles) -> None:
         self._styles = styles
-        self._cache: dict[tuple[str | None, bool | None, bool | None, str, str], RunStyle] = {}
+        self._combine = cache(self._combine_properties)
 
     def resolve(self, properties: Element, link: str) -> RunStyle | None:
         """Return the style of a run with these properties, or None if it is hidden."""
@@ -419,12 +391,9 @@ class _RunStyles:
                 font = node.get("{w}ascii", "")
             elif node.tag == "{w}vanish" and is_on(node):
                 return None
-        key = (style_id, strong, emphasis, font, link)
-        if key not in self._cache:
-            self._cache[key] = self._combine(*key)
-        return self._cache[key]
+        return self._combine(style_id, strong, emphasis, font, link)
 
-    def _combine(
+    def _combine_properties(
         self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str
     ) -> RunStyle:
         """Combine direct formatting with the style it overrides."""
@@ -441,48 +410,25 @@ class _RunStyles:
         return PLAIN if run_style == PLAIN else run_style
 
 
-@dataclass(frozen=True, slots=True)
-class _TableCell:
-    node: Element
-    span: int
-    continued: bool
-    """Whether it continues the cell above."""
-
-
-@dataclass(frozen=True, slots=True)
-class _TableRow:
-    cells: Sequence[_TableCell]
-    header: bool
-    skipped: int
-    """Empty columns before the first cell."""
-
-
 def _iter_rows(table: Element) -> Iterator[Element]:
     """Yield the rows, including those in content controls but not deleted ones."""
-    pending = list(reversed(table))
-    while pending:
-        node = pending.pop()
-        if node.tag == "{w}tr":
-            if find_path(node, "{w}trPr", "{w}del") is None:
-                yield node
-        elif node.tag in ("{w}sdt", "{w}ins", "{w}customXml"):
-            pending += reversed(_list_children(node))
+    rows = _iter_parts(table, "{w}tr", ("{w}sdt", "{w}ins", "{w}customXml"))
+    return (row for row in rows if find_path(row, "{w}trPr", "{w}del") is None)
 
 
-def _read_row(row: Element) -> _TableRow:
-    properties = row.find("{w}trPr")
-    header, skipped = find_path(properties, "{w}tblHeader"), find_path(properties, "{w}gridBefore")
-    cells: list[_TableCell] = []
-    pending = list(reversed(row))
+def _iter_cells(row: Element) -> Iterator[Element]:
+    return _iter_parts(row, "{w}tc", ("{w}sdt", "{w}customXml"))
+
+
+def _iter_parts(node: Element, tag: str, wrappers: Collection[str]) -> Iterator[Element]:
+    """Yield the children with a tag, including those in wrappers."""
+    pending = list(reversed(node))
     while pending:
-        node = pending.pop()
-        if node.tag == "{w}tc":
-            span, merge = find_path(node, "{w}tcPr", "{w}gridSpan"), find_path(node, "{w}tcPr", "{w}vMerge")
-            continued = merge is not None and merge.get("{w}val", "continue") == "continue"
-            cells.append(_TableCell(node, max(_read_number(span), 1), continued))
-        elif node.tag in ("{w}sdt", "{w}customXml"):
-            pending += reversed(_list_children(node))
-    return _TableRow(cells, header is not None and is_on(header), _read_number(skipped))
+        child = pending.pop()
+        if child.tag == tag:
+            yield child
+        elif child.tag in wrappers:
+            pending += reversed(_list_children(child))
 
 
 def _read_number(node: Element | None) -> int:

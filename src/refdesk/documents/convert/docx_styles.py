@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.office_xml import find_path, parse_int
-from refdesk.documents.convert.runs import is_fixed_pitch
+from .blocks import is_fixed_pitch
+from .ooxml import find_path, parse_int
 
 Role = Literal["text", "title", "heading", "caption", "code", "quote", "contents", "term"]
 

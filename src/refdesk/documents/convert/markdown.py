@@ -12,9 +12,8 @@ from markdown_it import MarkdownIt
 from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
 
-from .decoding import decode_text
 from .html import parse_fragment
-from .source import SourceFile
+from .source import SourceFile, decode_text
 
 MAX_FRONT_MATTER_DEPTH = 100
 """Nested brackets in front matter; PyYAML is quadratic in their number."""

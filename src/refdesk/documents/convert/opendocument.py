@@ -9,26 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert import sheets
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size
-from refdesk.documents.convert.office_xml import parse_int, strip_namespace
-from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.runs import Runs, RunStyle, is_fixed_pitch
-from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import (
-    Block,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Page,
-    Paragraph,
-    Picture,
-    Place,
-    Table,
-)
+from refdesk.documents.model import Block, Cell, Code, Document, Heading, ListItem, Paragraph, Picture, Place, Table
 from refdesk.errors import CannotConvert
+
+from . import sheets
+from .blocks import MAX_COLUMNS, BlockBuilder, Runs, RunStyle, check_size, is_fixed_pitch
+from .ooxml import Package, open_package, parse_int, strip_namespace
+from .source import SourceFile
 
 MAX_REPEATS: Final = 1_000
 """Repeated cells or spaces that one element may stand for."""
@@ -106,22 +93,13 @@ def _read_count(node: Element, name: str) -> int:
     return max(parse_int(node.get(name)), 1)
 
 
-def convert_slides(source: SourceFile) -> Document:
+def convert(source: SourceFile) -> Document:
     """Convert the selected slides of an ODP file."""
     file = _File(source)
     slides = file.body.findall("{drawing}page")
     wanted = source.select_pages(len(slides))
-    blocks = tuple(block for number in wanted for block in _read_slide(file, slides[number - 1], number))
-    properties, tags = file.package.read_properties()
-    return Document(
-        title=source.choose_title(properties, blocks),
-        blocks=blocks,
-        pages=tuple(map(Page, wanted)),
-        page_kind="slide",
-        total_pages=len(slides) if len(wanted) < len(slides) else 0,
-        tags=tags,
-        properties=properties,
-    )
+    blocks = [block for number in wanted for block in _read_slide(file, slides[number - 1], number)]
+    return source.build_document("slide", wanted, len(slides), blocks, *file.package.read_properties())
 
 
 def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
@@ -227,47 +205,29 @@ def convert_sheets(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> 
     hidden = [node.get("{table}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
     wanted = source.select_pages(len(visible))
-    reader = _SheetReader(file, max_cells)
-    blocks = tuple(
-        block for number in wanted for block in sheets.build_sheet_blocks(reader.read(visible[number - 1]), number)
-    )
+    budget = sheets.Budget(max_cells)
+    warnings = list(sheets.warn_hidden(hidden))
+    blocks: list[Block] = []
+    for number in wanted:
+        blocks += sheets.build_sheet_blocks(_read_sheet(file, visible[number - 1], budget, warnings), number)
     properties, tags = file.package.read_properties()
-    return Document(
-        title=source.choose_title(properties),
-        blocks=blocks,
-        pages=tuple(map(Page, wanted)),
-        page_kind="sheet",
-        total_pages=len(visible) if len(wanted) < len(visible) else 0,
-        tags=tags,
-        properties=properties,
-        warnings=(*sheets.warn_hidden(hidden), *reader.warnings),
-    )
+    return source.build_document("sheet", wanted, len(visible), blocks, properties, tags, warnings=warnings)
 
 
-class _SheetReader:
-    """Reads sheets within a shared budget of cells and characters."""
-
-    def __init__(self, file: _File, max_cells: int) -> None:
-        self._file = file
-        self._cells = max_cells
-        self._characters = sheets.MAX_CHARACTERS
-        self.warnings: list[str] = []
-
-    def read(self, node: Element) -> sheets.Sheet:
-        sheet = sheets.Sheet(node.get("{table}name", ""))
-        row = 0
-        for line in node.iter("{table}table-row"):
-            repeats = _read_count(line, "{table}number-rows-repeated")
-            texts = ((column, cell, self._file.join_text(cell)) for column, cell in _iter_cells(line))
-            filled = [(column, cell, text) for column, cell, text in texts if text]
-            for at in range(row, row + repeats if filled else row):
-                if self._cells <= 0 or self._characters <= 0:
-                    self.warnings.append(f"Sheet {sheet.name!r} is too large: its rows from {at + 1} on were left out.")
-                    return sheet
-                for column, cell, text in filled:
-                    is_text = cell.get("{office}value-type", "string") == "string"
-                    sheet.put(at, column, text, *_read_spans(cell), is_text=is_text)
-                    self._cells -= 1
-                    self._characters -= len(text)
-            row += repeats
-        return sheet
+def _read_sheet(file: _File, node: Element, budget: sheets.Budget, warnings: list[str]) -> sheets.Sheet:
+    """Read a sheet, up to where the workbook's budget is spent."""
+    sheet = sheets.Sheet(node.get("{table}name", ""), budget)
+    row = 0
+    for line in node.iter("{table}table-row"):
+        repeats = _read_count(line, "{table}number-rows-repeated")
+        texts = ((column, cell, file.join_text(cell)) for column, cell in _iter_cells(line))
+        filled = [(column, cell, text) for column, cell, text in texts if text]
+        for at in range(row, row + repeats if filled else row):
+            if budget.is_spent:
+                warnings.append(f"Sheet {sheet.name!r} is too large: its rows from {at + 1} on were left out.")
+                return sheet
+            for column, cell, text in filled:
+                is_text = cell.get("{office}value-type", "string") == "string"
+                sheet.put(at, column, text, *_read_spans(cell), is_text=is_text)
+        row += repeats
+    return sheet

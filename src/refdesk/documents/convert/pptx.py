@@ -7,33 +7,19 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import MAX_COLUMNS, BlockBuilder, check_size, ensure_header
-from refdesk.documents.convert.charts import read_chart
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
-from refdesk.documents.convert.omml import to_latex
-from refdesk.documents.convert.ooxml import Package, Relationship, open_package
-from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
-from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import (
-    Block,
-    Box,
-    Cell,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Page,
-    Paragraph,
-    Picture,
-    Place,
-    Table,
-)
+from refdesk.documents.model import Block, Box, Cell, Code, Document, Heading, ListItem, Paragraph, Picture, Place
 from refdesk.errors import CannotConvert
+
+from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, Runs, RunStyle, is_fixed_pitch
+from .charts import read_chart
+from .omml import to_latex
+from .ooxml import RELATIONSHIP_ID, Package, find_path, open_package, parse_int, strip_namespace
+from .source import SourceFile
 
 _EMU_PER_POINT = 12_700
 ROW_TOLERANCE_POINTS: Final = 12
@@ -70,26 +56,19 @@ def convert(source: SourceFile) -> Document:
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
         deck.read(number, names[number - 1])
-    warnings: list[str] = []
-    if deck.hidden:
-        numbers = ", ".join(map(str, deck.hidden))
-        warnings.append(f"Hidden in the presentation, but converted like the others: slide {numbers}.")
-    if deck.missing:
-        numbers = ", ".join(map(str, deck.missing))
-        warnings.append(f"Not in the file although the presentation lists them: slide {numbers}.")
+    warnings = [
+        f"{sentence}: slide {', '.join(map(str, numbers))}."
+        for sentence, numbers in (
+            ("Hidden in the presentation, but converted like the others", deck.hidden),
+            ("Not in the file although the presentation lists them", deck.missing),
+        )
+        if numbers
+    ]
     if package.has_macros:
         warnings.append("Macros in the file were left out.")
     properties, tags = package.read_properties()
-    blocks = tuple(deck.blocks)
-    return Document(
-        title=source.choose_title(properties, blocks),
-        blocks=blocks,
-        pages=tuple(Page(number, *deck.size) for number in wanted),
-        page_kind="slide",
-        total_pages=len(names) if len(wanted) < len(names) else 0,
-        tags=tags,
-        properties=properties,
-        warnings=tuple(warnings),
+    return source.build_document(
+        "slide", wanted, len(names), deck.blocks, properties, tags, size=deck.size, warnings=warnings
     )
 
 
@@ -117,22 +96,15 @@ class _Deck:
             return
         if root.get("show") in ("0", "false"):
             self.hidden.append(number)
-        relationships = self.package.read_relationships(name)
+        layout = self.package.find_related(name, "slideLayout") or ""
         # Cached, since many slides share a layout.
-        layout = _find_target(relationships, "slideLayout")
-        known = self._layouts.get(layout)
-        if known is None:
-            master = self.package.find_related(layout, "slideMaster") if layout in self.package.names else None
-            roots = (self.package.read_xml(layout), self.package.read_xml(master) if master else None)
-            known = self._layouts[layout] = _LayoutDefaults(*roots)
-        slide = _Slide(number, name, self.package, known)
+        if layout not in self._layouts:
+            master = self.package.read_related(layout, "slideMaster") if layout else None
+            self._layouts[layout] = _LayoutDefaults(self.package.read_xml(layout), master)
+        slide = _Slide(number, name, self.package, self._layouts[layout])
         slide.read(root)
-        slide.read_notes(self.package.read_xml(_find_target(relationships, "notesSlide")))
+        slide.read_notes(self.package.read_related(name, "notesSlide"))
         self.blocks += slide.blocks.build()
-
-
-def _find_target(relationships: Mapping[str, Relationship], kind: str) -> str:
-    return next((each.target for each in relationships.values() if each.kind == kind and not each.external), "")
 
 
 class _LayoutDefaults:
@@ -277,9 +249,7 @@ class _Slide:
             for column, node in enumerate(cells.findall("{a}tc"))
             if not (node.get("hMerge") or node.get("vMerge"))
         )
-        if any(cell.text for cell in cells):
-            columns = max(cell.column + cell.column_span for cell in cells)
-            self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns, place=place)))
+        self.blocks.add_table(cells, len(rows), place)
 
     def _add_text(self, shape: Element, place: Place) -> None:
         body = shape.find("{p}txBody")

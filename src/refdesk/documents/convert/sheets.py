@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from refdesk.documents.convert.blocks import MAX_GRID_CELLS
 from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table
+
+from .blocks import MAX_GRID_CELLS
 
 MAX_CELLS: Final = 200_000
 """Cells kept per workbook: some 20,000 rows of ten, far more than can be read."""
@@ -41,16 +42,31 @@ class Area:
 
 
 @dataclass(slots=True)
+class Budget:
+    """Cells and characters that a workbook may still hold."""
+
+    cells: int = MAX_CELLS
+    characters: int = MAX_CHARACTERS
+
+    @property
+    def is_spent(self) -> bool:
+        return self.cells <= 0 or self.characters <= 0
+
+
+@dataclass(slots=True)
 class Sheet:
     """The non-empty cells of a sheet."""
 
     name: str
+    budget: Budget
     merges: list[Area] = field(default_factory=list)
     _cells: dict[tuple[int, int], _FilledCell] = field(default_factory=dict)
 
     def put(self, row: int, column: int, text: str, tall: int = 1, wide: int = 1, *, is_text: bool) -> None:
-        """Set a cell, which may be merged with others."""
+        """Set a cell, which may be merged with others, at the expense of the budget."""
         self._cells[row, column] = _FilledCell(row, column, row, column, text, is_text)
+        self.budget.cells -= 1
+        self.budget.characters -= len(text)
         if tall > 1 or wide > 1:
             self.merges.append(Area(row, column, row + tall - 1, column + wide - 1))
 

@@ -13,8 +13,7 @@ from textwrap import dedent
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place
 from refdesk.errors import CannotConvert
 
-from .decoding import decode_text
-from .source import SourceFile
+from .source import SourceFile, decode_text
 
 MAX_CHARACTERS = 20_000_000
 """Some 5000 printed pages."""

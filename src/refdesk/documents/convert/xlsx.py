@@ -13,20 +13,14 @@ from functools import lru_cache
 from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from refdesk.documents.convert import sheets
-from refdesk.documents.convert.charts import read_sheet_charts
-from refdesk.documents.convert.number_format import BUILT_IN, format_value
-from refdesk.documents.convert.office_xml import (
-    RELATIONSHIP_ID,
-    SPREADSHEET,
-    STRICT_SPREADSHEET,
-    parse_int,
-    strip_namespace,
-)
-from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.model import Block, Document, Page, Place
+from refdesk.documents.model import Block, Document, Place
 from refdesk.errors import CannotConvert
+
+from . import sheets
+from .charts import read_sheet_charts
+from .number_format import BUILT_IN, format_value
+from .ooxml import RELATIONSHIP_ID, SPREADSHEET, STRICT_SPREADSHEET, Package, open_package, parse_int, strip_namespace
+from .source import SourceFile
 
 S: Final = f"{{{SPREADSHEET}}}"
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
@@ -52,15 +46,8 @@ def convert(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> Documen
         blocks += sheets.build_sheet_blocks(workbook.read(sheet), number)
         blocks += read_sheet_charts(package, sheet.part, Place(number))
     properties, tags = package.read_properties()
-    return Document(
-        title=source.choose_title(properties),
-        blocks=tuple(blocks),
-        pages=tuple(map(Page, wanted)),
-        page_kind="sheet",
-        total_pages=len(visible) if len(wanted) < len(visible) else 0,
-        tags=tags,
-        properties=properties,
-        warnings=tuple(workbook.warnings()),
+    return source.build_document(
+        "sheet", wanted, len(visible), blocks, properties, tags, warnings=workbook.list_warnings()
     )
 
 
@@ -88,10 +75,10 @@ class _Workbook:
         """Strings that cells refer to by index."""
         self._formats: list[str] = []
         """Number format of each cell style, by index."""
-        self._budget = _Budget(max_cells)
+        self._budget = sheets.Budget(max_cells)
         self._omissions: list[str] = []
         self._read_shared_strings(package.find_related(main, "sharedStrings"))
-        styles = package.read_xml(package.find_related(main, "styles") or "")
+        styles = package.read_related(main, "styles")
         if styles is not None:
             nodes = styles.iterfind(f"{S}numFmts/{S}numFmt")
             custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in nodes}
@@ -111,7 +98,7 @@ class _Workbook:
                         f"The workbook holds more than {sheets.MAX_CHARACTERS} characters of text; split it"
                     )
 
-    def warnings(self) -> Iterator[str]:
+    def list_warnings(self) -> Iterator[str]:
         yield from sheets.warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
         yield from self._omissions
         if self._package.has_macros:
@@ -119,23 +106,51 @@ class _Workbook:
 
     def read(self, entry: _SheetEntry) -> sheets.Sheet:
         """Read a sheet; one without cells, such as a chart, is empty."""
-        sheet = sheets.Sheet(entry.name)
+        sheet = sheets.Sheet(entry.name, self._budget)
         if entry.part not in self._package.names:
             return sheet
-        reader = _SheetReader(self, sheet, self._budget)
+        row = last_row = uncomputed = 0
         with self._package.open(entry.part) as stream:
-            complete = reader.read(stream, entry.part)
-        if not complete:
-            to = f"–{reader.last_row}" if reader.last_row > reader.row else " on"
-            self._omissions.append(f"Sheet {entry.name!r} is too large: its rows from {reader.row}{to} were left out.")
-        if reader.uncomputed:
+            for node in _iter_elements(stream, entry.part, "row", "dimension", "mergeCell", "sheetData"):
+                name = strip_namespace(node.tag)
+                if name == "row":
+                    index = node.get("r", "")
+                    row = (parse_int(index) if len(index) < 8 else 0) or row + 1
+                    if self._budget.is_spent:
+                        to = f"–{last_row}" if last_row > row else " on"
+                        self._omissions.append(
+                            f"Sheet {entry.name!r} is too large: its rows from {row}{to} were left out."
+                        )
+                        break
+                    uncomputed += self._read_row(node, row, sheet)
+                elif name == "dimension":
+                    area = _parse_area(node.get("ref", ""))
+                    last_row = area.bottom + 1 if area else 0
+                elif len(sheet.merges) < _MAX_MERGES and (area := _parse_area(node.get("ref", ""))):
+                    sheet.merges.append(area)
+        if uncomputed:
             self._omissions.append(
-                f"Sheet {entry.name!r} has formulas without saved values ({reader.uncomputed:,}), which are shown as "
+                f"Sheet {entry.name!r} has formulas without saved values ({uncomputed:,}), which are shown as "
                 "formulas; open it in a spreadsheet program and save it."
             )
         return sheet
 
-    def format_cell(self, cell: Element) -> tuple[str, bool]:
+    def _read_row(self, node: Element, row: int, sheet: sheets.Sheet) -> int:
+        """Read the cells of a row; return the number of formulas without a saved value."""
+        column, uncomputed = -1, 0
+        for cell in node:
+            column = _letters_to_column(cell.get("r", "").rstrip("0123456789")) if cell.get("r") else column + 1
+            if column >= sheets.MAX_SHEET_COLUMNS:
+                break
+            text, is_text = self._format_cell(cell)
+            if not text and cell.find(f"{S}v") is None and (formula := cell.find(f"{S}f")) is not None:
+                text, is_text = f"={formula.text or '…'}", True
+                uncomputed += 1
+            if text:
+                sheet.put(row - 1, column, text, is_text=is_text)
+        return uncomputed
+
+    def _format_cell(self, cell: Element) -> tuple[str, bool]:
         """Return a cell's displayed text, and whether it is a string."""
         kind, value = cell.get("t", "n"), cell.find(f"{S}v")
         text = value.text or "" if value is not None else ""
@@ -184,57 +199,6 @@ def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Elemen
                         parent.clear()
     except ParseError as error:
         raise CannotConvert(f"The file is broken: its part {part!r} is not well-formed XML; save it again") from error
-
-
-@dataclass(slots=True)
-class _Budget:
-    cells: int
-    characters: int = sheets.MAX_CHARACTERS
-
-    @property
-    def is_spent(self) -> bool:
-        return self.cells <= 0 or self.characters <= 0
-
-
-@dataclass(slots=True)
-class _SheetReader:
-    workbook: _Workbook
-    sheet: sheets.Sheet
-    budget: _Budget
-    row: int = 0
-    last_row: int = 0
-    """Last row as declared by the sheet."""
-    uncomputed: int = 0
-    """Formulas without a saved value."""
-
-    def read(self, stream: IO[bytes], part: str) -> bool:
-        """Read until the end or until the budget is spent; return whether the end was reached."""
-        for node in _iter_elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
-            name = strip_namespace(node.tag)
-            if name == "row":
-                index = node.get("r", "")
-                self.row = (parse_int(index) if len(index) < 8 else 0) or self.row + 1
-                if self.budget.is_spent:
-                    return False
-                column = -1
-                for cell in node:
-                    column = _letters_to_column(cell.get("r", "").rstrip("0123456789")) if cell.get("r") else column + 1
-                    if column >= sheets.MAX_SHEET_COLUMNS:
-                        break
-                    text, is_text = self.workbook.format_cell(cell)
-                    if not text and cell.find(f"{S}v") is None and (formula := cell.find(f"{S}f")) is not None:
-                        text, is_text = f"={formula.text or '…'}", True
-                        self.uncomputed += 1
-                    if text:
-                        self.sheet.put(self.row - 1, column, text, is_text=is_text)
-                        self.budget.cells -= 1
-                        self.budget.characters -= len(text)
-            elif name == "dimension":
-                areas = _parse_area(node.get("ref", ""))
-                self.last_row = areas.bottom + 1 if areas else 0
-            elif len(self.sheet.merges) < _MAX_MERGES and (area := _parse_area(node.get("ref", ""))):
-                self.sheet.merges.append(area)
-        return True
 
 
 @lru_cache(maxsize=20_000)

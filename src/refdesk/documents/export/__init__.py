@@ -1,1 +1,1 @@
-"""Export of documents to Markdown, HTML and DoclingDocument JSON."""
+"""Export of documents to Markdown and HTML; `convert.docling` exports DoclingDocument JSON."""

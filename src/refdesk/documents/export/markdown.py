@@ -5,18 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from refdesk.documents.model import (
-    Block,
-    Code,
-    Document,
-    Heading,
-    ListItem,
-    Paragraph,
-    Picture,
-    Span,
-    Table,
-    Term,
-)
+from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table, Term
 
 _SPECIAL = re.compile(r"[\\`*_<&\]~]")
 _MISREAD = re.compile(
@@ -34,12 +23,7 @@ _BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\
 
 def to_markdown(document: Document) -> str:
     """Export a document as Markdown."""
-    return blocks_to_markdown(document.blocks)
-
-
-def blocks_to_markdown(blocks: Iterable[Block]) -> str:
-    """Export some blocks as Markdown."""
-    text = "".join(markdown_parts(blocks))
+    text = "".join(markdown_parts(document.blocks))
     return f"{text}\n" if text else ""
 
 

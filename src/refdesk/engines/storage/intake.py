@@ -11,7 +11,8 @@ from pathlib import Path
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversions import Conversions, File, Progress, download_to_file
+from refdesk.documents.conversions import Conversions, File, download_to_file
+from refdesk.documents.fetch import Progress
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.packed_document import PackedDocument

@@ -11,7 +11,7 @@ from refdesk.documents.convert.pdf.lists import parse_marker
 from refdesk.documents.convert.pdf.metadata import parse_date
 from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.pdfium import Font
-from refdesk.documents.convert.pdf.survey import choose_sample
+from refdesk.documents.convert.pdf.pipeline import choose_sample
 from refdesk.documents.convert.pdf.text import join_text
 
 ROMAN = Font("Serif", bold=False, italic=False, fixed=False)
@@ -101,9 +101,7 @@ def test_heads_that_change_with_the_chapter_are_known_by_their_page_number() -> 
     heads = {
         page: line(f"Chapter {page // 3}: Name {page * 7} {page + 10}", page=page, base=30) for page in range(1, 8)
     }
-    edges = {
-        page: find_page_edge(page, 800, [head, line("Text.", page=page, base=400)]) for page, head in heads.items()
-    }
+    edges = {page: find_page_edge(800, [head, line("Text.", page=page, base=400)]) for page, head in heads.items()}
     for edge in edges.values():
         furniture.learn(edge)
     assert all(furniture.find_lines(edges[page]) == {id(heads[page])} for page in heads)
@@ -113,8 +111,8 @@ def test_a_line_that_stands_on_one_page_alone_is_no_furniture() -> None:
     furniture = BoilerplateDetector()
     alone = line("The first sentence of a page.", base=30)
     edges = [
-        find_page_edge(1, 800, [alone]),
-        *(find_page_edge(page, 800, [line("x" * page, page=page, base=30)]) for page in (2, 3, 4, 5)),
+        find_page_edge(800, [alone]),
+        *(find_page_edge(800, [line("x" * page, page=page, base=30)]) for page in (2, 3, 4, 5)),
     ]
     for edge in edges:
         furniture.learn(edge)

@@ -1,18 +1,22 @@
-"""Page-level HTML: main content, title and metadata."""
+"""Web pages: the main content without boilerplate, the title and the metadata."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from urllib.parse import urljoin
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from refdesk.documents.model import Block, Heading
+from refdesk.documents.convert.source import SourceFile, decode
+from refdesk.documents.model import Block, Document, Heading
+from refdesk.errors import CannotConvert
 
-from .anchors import find_anchor
 from .boilerplate import MOSTLY_LINKS, measure_link_share
 from .inline import extract_text
+from .titles import find_anchor
+from .walk import HtmlWalker
 
 _MAIN = "main, [role=main]"
 _ARTICLES = "article, [itemprop=articleBody]"
@@ -45,23 +49,114 @@ _CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})|^<\?xml[^>]{0,99}encoding=[\"']([\w.-]+)"
 )
 _PROPERTIES = {
-    "description": "description",
-    "og:description": "description",
-    "author": "author",
-    "article:author": "author",
-    "dc.creator": "author",
+    **dict.fromkeys(("description", "og:description"), "description"),
+    **dict.fromkeys(("author", "article:author", "dc.creator"), "author"),
     "generator": "generator",
-    "date": "published",
-    "dc.date": "published",
-    "dcterms.date": "published",
-    "article:published_time": "published",
-    "article:modified_time": "modified",
-    "last-modified": "modified",
-    "og:updated_time": "modified",
+    **dict.fromkeys(("date", "dc.date", "dcterms.date", "article:published_time"), "published"),
+    **dict.fromkeys(("article:modified_time", "last-modified", "og:updated_time"), "modified"),
 }
 
+MAX_CHARACTERS = 10_000_000
+"""Some 2000 printed pages; the largest single-page manuals have about half."""
 
-def find_charset(data: bytes) -> str | None:
+MAX_DEPTH = 3_000
+"""Real pages stay below 100; unclosed tags add some hundreds."""
+
+MAX_ATTRIBUTES = 5_000
+"""Attributes of one tag; takes the parser 0.04 s."""
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)")
+_LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{2 * MAX_ATTRIBUTES},}}")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NON_NESTING = frozenset(
+    "area base br col embed hr img input link meta param source track wbr p li dt dd tr td th option".split()
+)
+"""Void tags, and tags closed by the next one of their kind."""
+
+_SVG_TAGS = frozenset(
+    """svg g a path rect circle ellipse line polyline polygon text tspan textpath use defs symbol marker stop image mask
+    lineargradient radialgradient clippath pattern filter animate metadata switch""".split()
+)
+_HTML_IN_SVG = frozenset(("title", "desc", "foreignobject"))
+
+
+def convert(source: SourceFile) -> Document:
+    """Convert a web"""
+    decoded = decode(source.data, source.charset or _find_charset(source.data))
+    tree = _parse(decoded.text)
+    _drop_boilerplate(tree)
+    try:
+        base = urljoin(source.url, _read_base(tree))
+    except ValueError:
+        base = source.url
+    walk = HtmlWalker(base)
+    if tree.body is not None:
+        walk.walk(_find_main_part(tree.body))
+    if not walk.blocks:
+        raise CannotConvert("The page holds no text; if scripts fill it in, save it from a browser or print it to PDF.")
+    blocks = _add_title(walk.blocks, tree)
+    return Document(
+        title=_choose_title(blocks, tree, source.name),
+        blocks=tuple(blocks),
+        tags=_read_tags(tree),
+        properties=_read_properties(tree),
+        warnings=(*decoded.warnings, *walk.warnings),
+    )
+
+
+def parse_fragment(fragment: str, base: str = "") -> tuple[list[Block], list[str]]:
+    """Return the blocks and warnings of an HTML fragment without boilerplate, as other formats render to."""
+    body = _parse(fragment).body
+    walk = HtmlWalker(base)
+    if body is not None:
+        walk.walk(body)
+    return walk.blocks, walk.warnings
+
+
+def _parse(text: str) -> LexborHTMLParser:
+    _check_limits(text)
+    try:
+        return LexborHTMLParser(text)
+    except SelectolaxError as error:
+        raise CannotConvert("The page cannot be parsed; it is broken or made to do harm.") from error
+
+
+def _check_limits(text: str) -> None:
+    """Raise for a page too large or too deep: the parser is quadratic in its depth and in the attributes of a tag."""
+    if len(text) > MAX_CHARACTERS:
+        raise CannotConvert(
+            f"The page has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are converted; split it."
+        )
+    if text.count("<") - text.count("</") > MAX_DEPTH and _is_too_deep(text):
+        raise CannotConvert(f"The page nests more than {MAX_DEPTH:,} elements; it is broken or made to do harm.")
+    if any(len(_QUOTED.sub("", tag[0]).split()) > MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(text)):
+        raise CannotConvert(
+            f"A tag has more than {MAX_ATTRIBUTES:,} attributes; the page is broken or made to do harm."
+        )
+
+
+def _is_too_deep(text: str) -> bool:
+    depth, in_svg = 0, False
+    for closing, name, rest in _TAG.findall(text):
+        name = name.lower()
+        if name in _NON_NESTING:
+            continue
+        if not closing and in_svg and name in _SVG_TAGS and rest.endswith("/"):
+            continue
+        depth = max(0, depth - 1) if closing else depth + 1
+        if depth > MAX_DEPTH:
+            return True
+        # Only inside of SVG does a slash close an element.
+        if name == "svg":
+            in_svg = not closing
+        elif name in _HTML_IN_SVG:
+            in_svg = bool(closing)
+        else:
+            in_svg = in_svg and name in _SVG_TAGS
+    return False
+
+
+def _find_charset(data: bytes) -> str | None:
     """Return the encoding declared near the start of a page, or None."""
     found = _CHARSET.search(data[:4096])
     if found is None:
@@ -70,7 +165,7 @@ def find_charset(data: bytes) -> str | None:
     return "utf-8" if name.lower().startswith("utf-16") else name
 
 
-def drop_boilerplate(tree: LexborHTMLParser) -> None:
+def _drop_boilerplate(tree: LexborHTMLParser) -> None:
     """Remove scripts, styles, pager links and tables of contents of the page itself."""
     for node in tree.css("script:not([type^='math/tex']), style"):
         node.decompose()
@@ -113,7 +208,7 @@ def _find_link_row(link: LexborNode) -> LexborNode:
     return line
 
 
-def find_main_part(body: LexborNode) -> LexborNode:
+def _find_main_part(body: LexborNode) -> LexborNode:
     """Return the narrowest element that holds the main content."""
     part = _find_largest(body.css(_MAIN), body, MAIN_SHARE / 2)
     if part is not None:
@@ -135,9 +230,9 @@ def _find_largest(candidates: Sequence[LexborNode], around: LexborNode, share: f
     return largest
 
 
-def add_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
+def _add_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
     """Start the blocks with the page's title, which may be outside of the main content or below the site's title."""
-    stated = read_title(tree)
+    stated = _read_title(tree)
     titles = [block for block in blocks if isinstance(block, Heading) and block.level == 1]
     if titles:
         texts = [title.text for title in titles]
@@ -162,12 +257,12 @@ def _raise_title(blocks: list[Block], stated: str) -> list[Block]:
     return [replace(title, level=1) if block is title else block for block in blocks]
 
 
-def choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
+def _choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
     """Return the best title: a heading, the declared title, or the fallback.
 
     The only heading of level 1 comes first, or the first one that the declared title contains.
     """
-    stated = read_title(tree)
+    stated = _read_title(tree)
     headings = [block for block in blocks if isinstance(block, Heading)]
     titles = [heading.text for heading in headings if heading.level == 1]
     if titles and (len(titles) == 1 or titles[0] in stated):
@@ -175,19 +270,19 @@ def choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str)
     return stated or next((heading.text for heading in headings), fallback)
 
 
-def read_title(tree: LexborHTMLParser) -> str:
+def _read_title(tree: LexborHTMLParser) -> str:
     """Return the declared title, or the Open Graph title."""
     node = tree.css_first("head > title") or tree.css_first("title")
     return " ".join(node.text().split()) if node is not None else dict(_iter_metas(tree)).get("og:title", "")
 
 
-def read_base(tree: LexborHTMLParser) -> str:
+def _read_base(tree: LexborHTMLParser) -> str:
     """Return the declared base URL, or an empty string."""
     node = tree.css_first("base[href]")
     return (node.attributes.get("href") or "").strip() if node is not None else ""
 
 
-def read_properties(tree: LexborHTMLParser) -> dict[str, str]:
+def _read_properties(tree: LexborHTMLParser) -> dict[str, str]:
     """Return description, author, language and dates; the first of each."""
     found: dict[str, str] = {}
     language = tree.root.attributes.get("lang") if tree.root is not None else None
@@ -199,7 +294,7 @@ def read_properties(tree: LexborHTMLParser) -> dict[str, str]:
     return found
 
 
-def read_tags(tree: LexborHTMLParser) -> tuple[str, ...]:
+def _read_tags(tree: LexborHTMLParser) -> tuple[str, ...]:
     """Return the keywords without duplicates."""
     keywords = ",".join(content for name, content in _iter_metas(tree) if name in ("keywords", "article:tag"))
     return tuple(dict.fromkeys(tag for tag in map(str.strip, keywords.split(",")) if tag))

@@ -7,7 +7,7 @@ formulas and preformatted blocks are read as a whole; everything else is inline 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal, get_args
@@ -17,6 +17,7 @@ from selectolax.lexbor import LexborNode
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
+    Cell,
     Code,
     Heading,
     ListItem,
@@ -25,10 +26,10 @@ from refdesk.documents.model import (
     Picture,
     Span,
     SpanKind,
+    Table,
     Term,
 )
 
-from .anchors import find_anchor, find_term_anchor
 from .boilerplate import MAX_NAME, Attributes, is_boilerplate, is_page_boilerplate
 from .inline import (
     InlineText,
@@ -40,24 +41,24 @@ from .inline import (
     is_footnote_mark,
     resolve_link,
 )
-from .tables import is_layout, read_grid, read_table
-from .terms import MAX_SYNONYMS, DefinitionList, adopt_following, join_paragraphs, join_titles, make_title
+from .titles import (
+    MAX_SYNONYMS,
+    DefinitionList,
+    adopt_following,
+    find_anchor,
+    find_term_anchor,
+    join_paragraphs,
+    join_titles,
+    make_title,
+)
 
 Trait = Literal["heading", "tabs", "tab", "literal", "footnote", "admonition", "title", "contents"]
 Context = Literal["quote", "admonition", "title", "signature", "footnote", "caption", "contents"]
 
 _SPAN_KINDS: dict[str, SpanKind] = {
-    "code": "code",
-    "kbd": "code",
-    "samp": "code",
-    "tt": "code",
-    "b": "strong",
-    "strong": "strong",
-    "em": "emphasis",
-    "i": "emphasis",
-    "cite": "emphasis",
-    "dfn": "emphasis",
-    "var": "emphasis",
+    **dict.fromkeys(("code", "kbd", "samp", "tt"), "code"),
+    **dict.fromkeys(("b", "strong"), "strong"),
+    **dict.fromkeys(("em", "i", "cite", "dfn", "var"), "emphasis"),
 }
 
 _CONTEXTS: dict[str, Context] = {"blockquote": "quote", "summary": "title", "figcaption": "caption", "th": "title"}
@@ -65,7 +66,7 @@ _CONTEXTS: dict[str, Context] = {"blockquote": "quote", "summary": "title", "fig
 
 _BLOCKS = frozenset(
     """div section article main body address center fieldset form legend hgroup search caption thead tbody tfoot
-    tr td th details option optgroup""".split()
+    tr td th details option optgroup hr""".split()
 )
 """Elements that only separate blocks."""
 
@@ -91,6 +92,14 @@ SMALL_PICTURE = 32
 
 MARK_LENGTH = 8
 """Characters of a footnote mark with brackets."""
+
+MAX_COLUMNS = 500
+"""Wider tables are cut; a cell may claim any column span."""
+
+MAX_GRID_CELLS = 200_000
+"""Rows times columns: spans can make a huge grid of a few bytes."""
+
+_LAYOUT_CLASSES = frozenset("highlighttable rouge-table linenotable admonition simplelist footnote citation".split())
 
 
 @lru_cache(maxsize=4096)
@@ -363,10 +372,10 @@ class HtmlWalker:
 
     def _open_table(self, node: LexborNode, _attributes: Attributes) -> bool:
         self.end_block()
-        grid = read_grid(node)
-        if self._contexts["admonition"] or is_layout(node, grid):
+        grid = _read_grid(node)
+        if self._contexts["admonition"] or _is_layout(node, grid):
             return self._separate()
-        table, left_out = read_table(grid)
+        table, left_out = _read_table(grid)
         if left_out:
             self.warnings.append(f"A table was cut after {table.rows:,} rows; {left_out:,} more are left out.")
         if any(cell.text for cell in table.cells):
@@ -396,10 +405,6 @@ class HtmlWalker:
             self.end_block()
         else:
             self._text.add_line_break()
-        return False
-
-    def _open_rule(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        self.end_block()
         return False
 
     def _open_formula(self, node: LexborNode, _attributes: Attributes) -> bool:
@@ -438,6 +443,82 @@ def _parse_int(value: str | None, otherwise: int) -> int:
     return int(digits) if digits.isascii() and digits.isdecimal() else otherwise
 
 
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Rows of a `table` with their cells; nested tables stay in their cells."""
+
+    rows: list[list[LexborNode]]
+    caption: LexborNode | None
+
+
+def _read_grid(table: LexborNode) -> _Grid:
+    """Return the rows of a table in document order."""
+    rows: list[list[LexborNode]] = []
+    caption = None
+    for part in table.iter():
+        if part.tag == "caption":
+            caption = caption or part
+        elif part.tag in ("tr", "thead", "tbody", "tfoot"):
+            lines = [part] if part.tag == "tr" else [row for row in part.iter() if row.tag == "tr"]
+            rows += ([cell for cell in line.iter() if cell.tag in ("td", "th")] for line in lines)
+    return _Grid([row for row in rows if row], caption)
+
+
+def _is_layout(table: LexborNode, grid: _Grid) -> bool:
+    """Whether a table is used for layout."""
+    attributes = table.attributes
+    if attributes.get("role") in ("presentation", "none"):
+        return True
+    if not _LAYOUT_CLASSES.isdisjoint((attributes.get("class") or "").split()):
+        return True
+    if table.css_first("h1, h2, h3, h4, h5, h6") is not None:
+        return True
+    if grid.caption is not None or any(cell.tag == "th" for row in grid.rows for cell in row):
+        return False
+    widest = max(map(len, grid.rows), default=0)
+    return widest < 2 or len(grid.rows) < 2 or len(table.css("table")) > 1 or table.css_first("pre") is not None
+
+
+def _read_table(grid: _Grid) -> tuple[Table, int]:
+    """Return the table and the number of rows left out."""
+    placed = list(_place_cells(grid.rows))
+    columns = max((column + 1 for _, _, column, _, _ in placed), default=0)
+    rows = min(len(grid.rows), MAX_GRID_CELLS // max(1, columns))
+    cells = tuple(
+        Cell(extract_text(node), row, column, min(tall, rows - row), min(wide, columns - column), node.tag == "th")
+        for node, row, column, tall, wide in placed
+        if row < rows
+    )
+    caption = extract_text(grid.caption) if grid.caption is not None else ""
+    return Table(cells, rows, columns, caption), len(grid.rows) - rows
+
+
+def _place_cells(rows: list[list[LexborNode]]) -> Iterator[tuple[LexborNode, int, int, int, int]]:
+    """Yield each cell with its row, its column and its spans, in the first column that is free.
+
+    `free[column]` is the row from which a column is free.
+    """
+    free: list[int] = []
+    for row, nodes in enumerate(rows):
+        column = 0
+        for node in nodes:
+            while column < len(free) and free[column] > row:
+                column += 1
+            if column >= MAX_COLUMNS:
+                break
+            tall, wide = _read_span(node, "rowspan") or len(rows), _read_span(node, "colspan") or 1
+            wide = min(wide, MAX_COLUMNS - column)
+            yield node, row, column, tall, wide
+            free += [0] * (column + wide - len(free))
+            free[column : column + wide] = [row + tall] * wide
+            column += wide
+
+
+def _read_span(node: LexborNode, name: str) -> int:
+    value = (node.attributes.get(name) or "1").strip()
+    return int(value[:6]) if value.isdecimal() and value.isascii() else 1
+
+
 _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), HtmlWalker._open_heading),
     **dict.fromkeys(("ul", "ol", "menu", "dir"), HtmlWalker._open_list),
@@ -453,7 +534,6 @@ _HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
     "sup": HtmlWalker._open_script,
     "sub": HtmlWalker._open_script,
     "br": HtmlWalker._break_line,
-    "hr": HtmlWalker._open_rule,
     **dict.fromkeys(("math", "script"), HtmlWalker._open_formula),
     "img": HtmlWalker._open_picture,
     "figure": HtmlWalker._open_figure,

@@ -8,13 +8,6 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
 
-from refdesk.documents.convert.pdf.boilerplate import has_leaders
-from refdesk.documents.convert.pdf.code import PROSE_SHARE, find_code_lines, find_wrap_place, render_code
-from refdesk.documents.convert.pdf.layout import PARAGRAPH_GAP, Line, Measures, enclose_boxes
-from refdesk.documents.convert.pdf.lists import Marker, OpenLists, parse_marker
-from refdesk.documents.convert.pdf.page_reader import PageContent
-from refdesk.documents.convert.pdf.tables import CAPTION, TableDraft, build_table, extend_table
-from refdesk.documents.convert.pdf.text import Vocabulary, join_lines, learn_words
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -27,6 +20,15 @@ from refdesk.documents.model import (
     Picture,
     Place,
 )
+
+from .boilerplate import has_leaders
+from .code import PROSE_SHARE, find_code_lines, find_wrap_place, render_code
+from .headings import HeadingMap
+from .layout import PARAGRAPH_GAP, Line, Measures, enclose_boxes
+from .lists import Marker, OpenLists, parse_marker
+from .page_reader import PageContent
+from .tables import CAPTION, TableDraft, build_table, extend_table
+from .text import Vocabulary, join_lines, learn_words
 
 INDENT = 0.8
 """In letter sizes: indent of a first line that opens a paragraph."""
@@ -92,11 +94,9 @@ class Draft:
 class PageLines:
     """Lines of a page in reading order without boilerplate, with what is known about them."""
 
-    number: int
-    height: float
+    content: PageContent
     lines: list[Line]
-    headings: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Level and heading index by line id."""
+    headings: HeadingMap
     tables: Mapping[int, TableDraft] = field(default_factory=dict)
     """Table by the id of its first line."""
     taken: frozenset[int] = frozenset()
@@ -122,7 +122,7 @@ class DraftBuilder:
 
     def add_page(self, page: PageLines) -> None:
         lines = page.lines
-        self._height = page.height
+        self._height = page.content.height
         self._limits = find_right_limits(lines)
         code = find_code_lines(lines, page.headings, self._limits, self._measures)
         self.prose_reach = max([self.prose_reach, *self._limits.values()])
@@ -132,9 +132,9 @@ class DraftBuilder:
             count = len(self.drafts)
             self._add_line(line, following, page, code)
             while len(self.drafts) > count and pictures and pictures[-1][1] < line.top:
-                self.drafts.insert(count, _make_picture(pictures.pop(), page.number))
+                self.drafts.insert(count, _make_picture(pictures.pop(), page.content.number))
                 count += 1
-        self.drafts += (_make_picture(box, page.number) for box in reversed(pictures))
+        self.drafts += (_make_picture(box, page.content.number) for box in reversed(pictures))
 
     def _add_line(self, line: Line, following: Line | None, page: PageLines, code: set[int]) -> None:
         key = id(line)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refdesk.documents.convert.pdf.layout import Line
+from .layout import Line
 
 EDGE_LEVELS = 3
 """Baselines at the top and bottom of a page that may be headers and footers."""
@@ -36,20 +36,18 @@ _LAST_NUMBER = re.compile(r"\b(\d{1,5})(?:\s*(?:/|of)\s*\d{1,5})?$", re.I)
 class PageEdge:
     """Lines at the top and bottom of a page."""
 
-    page: int
     height: float
     lines: tuple[Line, ...]
     body: Sequence[Line]
     """All lines of the page, including those at its edges."""
 
 
-def find_page_edge(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
+def find_page_edge(height: float, lines: Sequence[Line]) -> PageEdge:
     """Return the outermost lines that are in a margin."""
     levels = sorted({round(line.base) for line in lines})
     outermost = {*levels[:EDGE_LEVELS], *levels[-EDGE_LEVELS:]}
     margin = MARGIN * height
     return PageEdge(
-        page,
         height,
         tuple(
             line

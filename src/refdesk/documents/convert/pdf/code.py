@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from refdesk.documents.convert.pdf.layout import PARAGRAPH_GAP, Line, Measures
-from refdesk.documents.convert.pdf.lists import SURE_BULLETS
+from .layout import PARAGRAPH_GAP, Line, Measures
+from .lists import SURE_BULLETS
 
 CODE_SHARE = 0.9
 """Share of fixed-pitch letters; the rest are prompts, arrows and line-end marks."""

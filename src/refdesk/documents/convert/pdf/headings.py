@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from refdesk.documents.convert.pdf.layout import WIDE_GAP, Line, Measures, split_row
-from refdesk.documents.convert.pdf.lists import SURE_BULLETS
-from refdesk.documents.convert.pdf.metadata import Bookmark
-from refdesk.documents.convert.pdf.text import normalize_letters
+from .layout import WIDE_GAP, Line, Measures, split_row
+from .lists import SURE_BULLETS
+from .metadata import Bookmark
+from .text import normalize_letters
 
 MAX_LINES = 4
 """Lines of one heading."""

@@ -9,10 +9,11 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from statistics import median
 
-from refdesk.documents.convert.pdf.page_reader import PageContent, Word
-from refdesk.documents.convert.pdf.pdfium import Font
-from refdesk.documents.convert.pdf.tags import Tag
 from refdesk.documents.model import Box
+
+from .page_reader import PageContent, Word
+from .pdfium import Font
+from .tags import Tag
 
 RAISED = 0.45
 """In letter sizes: words whose baselines differ by less share a line (superscripts, indices)."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from refdesk.documents.convert.pdf.layout import Line
+from .layout import Line
 
 BULLETS = frozenset("•◦▪▫●○■□◆◇‣⁃∙·➢➤►✓✔−–—-*\uf0b7\uf0a7\uf0d8\uf076\uf0fc\uf02d\uf06f")
 """Bullet characters, including private code points of symbol fonts."""

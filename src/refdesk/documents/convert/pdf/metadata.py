@@ -13,8 +13,9 @@ from typing import Any
 
 import pypdfium2.raw as raw
 
-from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.model import Block, Heading
+
+from .layout import Line
 
 MAX_VALUE = 1_000
 """Characters kept per value."""
@@ -134,16 +135,8 @@ class Bookmark:
     height: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """Total number of bookmarks, and those of the requested pages."""
-
-    total: int
-    entries: Sequence[Bookmark]
-
-
-def read_outline(document: Any, first: int, last: int) -> Outline:
-    """Return the bookmarks of the pages `first` to `last`, counted from 0, in order.
+def read_outline(document: Any, first: int, last: int) -> tuple[int, list[Bookmark]]:
+    """Return the number of all bookmarks, and those of the pages `first` to `last`, counted from 0, in order.
 
     Resolving a destination's page takes longer in longer documents. Outlines follow the pages, so bisection finds the
     relevant range.
@@ -160,7 +153,7 @@ def read_outline(document: Any, first: int, last: int) -> Outline:
         for mark, level in (marks[place],)
         if first <= (page := pages[place]) <= last and (title := _read_title(mark))
     ]
-    return Outline(len(marks), entries)
+    return len(marks), entries
 
 
 class _Pages(Sequence[int]):

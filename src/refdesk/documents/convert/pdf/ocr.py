@@ -21,9 +21,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from refdesk.documents.convert.pdf.layout import compute_area
-from refdesk.documents.convert.pdf.page_reader import PageContent, Word
-from refdesk.documents.convert.pdf.pdfium import Font
+from .layout import compute_area
+from .page_reader import PageContent, Word
+from .pdfium import Font
 
 logger = logging.getLogger(__name__)
 

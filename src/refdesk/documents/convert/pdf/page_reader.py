@@ -15,10 +15,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from typing import Any
 
-from refdesk.documents.convert.pdf import pdfium
-from refdesk.documents.convert.pdf.pdfium import Font, read_font
-from refdesk.documents.convert.pdf.tags import Tags, read_tags
+from pypdfium2 import PdfMatrix
+
 from refdesk.documents.model import Box
+
+from . import pdfium
+from .pdfium import Font, read_font
+from .tags import Tags, read_tags
 
 MAX_CHARACTERS = 200_000
 """Per page; dense print has some 6,000, so more is an attack or a plot."""
@@ -243,7 +246,7 @@ class _Reader:
         """Read rules, areas, dots and pictures, also inside of forms."""
         budget = MAX_OBJECTS
         on_page = map(pdfium.get_object, repeat(self._page), range(pdfium.count_objects(self._page)))
-        stack: list[tuple[Iterator[int], _Matrix | None]] = [(on_page, None)]
+        stack: list[tuple[Iterator[int], PdfMatrix | None]] = [(on_page, None)]
         while stack:
             objects, matrix = stack[-1]
             handle = next(objects, 0)
@@ -266,7 +269,7 @@ class _Reader:
             elif kind == pdfium.FORM_OBJECT and len(stack) < MAX_FORM_DEPTH:
                 indices = map(ctypes.c_ulong, range(min(pdfium.count_form_objects(handle), MAX_OBJECTS)))
                 inside = map(pdfium.get_form_object, repeat(handle), indices)
-                stack.append((inside, _multiply(_read_matrix(handle), matrix)))
+                stack.append((inside, _combine(_read_matrix(handle), matrix)))
 
     def _add_shape(self, box: Box) -> None:
         left, top, right, bottom = box
@@ -283,16 +286,16 @@ class _Reader:
         elif width >= RULE_LENGTH and height >= RULE_LENGTH:
             content.areas.append(box)
 
-    def _read_segments(self, handle: int, count: int, matrix: _Matrix | None) -> None:
+    def _read_segments(self, handle: int, count: int, matrix: PdfMatrix | None) -> None:
         """Read a path of many segments, which may be a whole grid or a round dot."""
         bounds = self._frame.box(*_read_bounds(handle, matrix))
         if bounds[2] - bounds[0] <= DOT_SIZE and bounds[3] - bounds[1] <= DOT_SIZE:
             self._content.dots.append(bounds)
             return
         points = [_read_point(pdfium.get_segment(handle, index)) for index in range(count)]
-        whole = _multiply(_read_matrix(handle), matrix)
+        whole = _combine(_read_matrix(handle), matrix)
         if whole is not None:
-            points = [whole.apply(*point) for point in points]
+            points = [whole.on_point(*point) for point in points]
         seen = [self._frame.point(*point) for point in points]
         for (x, y), (other_x, other_y) in pairwise(seen):
             if abs(x - other_x) <= RULE_THICKNESS or abs(y - other_y) <= RULE_THICKNESS:
@@ -308,19 +311,6 @@ class _Run:
     base: float
     mark: int
     level: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Matrix:
-    a: float
-    b: float
-    c: float
-    d: float
-    e: float
-    f: float
-
-    def apply(self, x: float, y: float) -> tuple[float, float]:
-        return self.a * x + self.c * y + self.e, self.b * x + self.d * y + self.f
 
 
 def read_frame(page: pdfium.Handle) -> Frame:
@@ -348,37 +338,27 @@ _SIX = (ctypes.c_float * 6)()
 _SIX_REFERENCE = ctypes.byref(_SIX)
 
 
-def _read_bounds(handle: int, matrix: _Matrix | None) -> Box:
+def _read_bounds(handle: int, matrix: PdfMatrix | None) -> Box:
     """Return left, bottom, right, top of an object in page space."""
     if not pdfium.get_object_bounds(handle, *_FOUR_REFERENCES):
         return 0.0, 0.0, 0.0, 0.0
     left, bottom, right, top = (value.value for value in _FOUR)
     if matrix is None:
         return left, bottom, right, top
-    (x, y), (other_x, other_y) = matrix.apply(left, bottom), matrix.apply(right, top)
+    (x, y), (other_x, other_y) = matrix.on_point(left, bottom), matrix.on_point(right, top)
     return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
 
 
-def _read_matrix(handle: int) -> _Matrix | None:
+def _read_matrix(handle: int) -> PdfMatrix | None:
     if not pdfium.get_object_matrix(handle, _SIX_REFERENCE):
         return None
     values = tuple(_SIX)
-    return None if values == (1, 0, 0, 1, 0, 0) else _Matrix(*values)
+    return None if values == (1, 0, 0, 1, 0, 0) else PdfMatrix(*values)
 
 
-def _multiply(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
+def _combine(inner: PdfMatrix | None, outer: PdfMatrix | None) -> PdfMatrix | None:
     """Compose two transformations, inner first."""
-    if inner is None or outer is None:
-        return inner or outer
-    e, f = outer.apply(inner.e, inner.f)
-    return _Matrix(
-        inner.a * outer.a + inner.b * outer.c,
-        inner.a * outer.b + inner.b * outer.d,
-        inner.c * outer.a + inner.d * outer.c,
-        inner.c * outer.b + inner.d * outer.d,
-        e,
-        f,
-    )
+    return inner.multiply(outer) if inner and outer else inner or outer
 
 
 def _read_point(segment: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pypdfium2.raw as raw
 
-from refdesk.documents.convert.pdf import pdfium
+from . import pdfium
 
 MAX_ELEMENTS = 20_000
 """Per page; a page of dense tables has some 2,000."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from refdesk.documents.convert.pdf.layout import Line
-from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.model import Span, SpanKind
+
+from .layout import Line
+from .page_reader import Word
 
 WHOLE_WORD = 3
 """Letters; shorter parts next to a hyphen are more often syllables."""

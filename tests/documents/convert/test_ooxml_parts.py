@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.office_xml import find_path, parse_int, parse_xml
+from refdesk.documents.convert.ooxml import find_path, parse_int, parse_xml
 from refdesk.errors import CannotConvert
 from tests.documents.convert.office import W
 

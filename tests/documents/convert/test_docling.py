@@ -8,14 +8,12 @@ import orjson
 import pytest
 from docling_core.types.doc.document import DoclingDocument
 from hypothesis import given, settings
-from tests.documents.blocks import EVERY_KIND, documents
 
-from refdesk.documents.convert.docling import convert, from_dict
+from refdesk.documents.convert.docling import LANGUAGES, VERSION, convert, to_json
 from refdesk.documents.convert.source import SourceFile
-from refdesk.documents.docling_terms import LANGUAGES, VERSION
-from refdesk.documents.export.docling import to_dict, to_json
 from refdesk.documents.model import Document, Heading, ListItem, Paragraph, Place, Table
 from refdesk.errors import CannotConvert
+from tests.documents.blocks import EVERY_KIND, documents
 
 
 def read_by_docling(document: Document) -> DoclingDocument:
@@ -65,9 +63,9 @@ def test_every_language_name_is_one_that_the_schema_knows() -> None:
 @pytest.mark.slow
 @given(documents)
 def test_any_document_is_valid_and_comes_back_as_it_was(document: Document) -> None:
-    content = to_dict(document)
-    DoclingDocument.model_validate(content)
-    back = from_dict(orjson.loads(orjson.dumps(content)))
+    content = to_json(document)
+    DoclingDocument.model_validate_json(content)
+    back = convert(SourceFile(content, "back.json"))
     whole_page = (0.0, 0.0, 600.0, 800.0)
     expected = [
         replace(block, place=Place(block.place.page, block.place.box or whole_page) if block.place else None)
@@ -124,15 +122,15 @@ def test_a_loop_of_references_ends() -> None:
         "body": {"children": [{"$ref": "#/groups/0"}]},
         "groups": [group],
     }
-    assert from_dict(content).blocks == ()
+    assert convert(SourceFile(orjson.dumps(content), "x.json")).blocks == ()
 
 
 def test_a_cell_that_claims_a_billion_columns_is_refused() -> None:
-    content = to_dict(Document("t", (Table((), 1, 1),)))
+    content = orjson.loads(to_json(Document("t", (Table((), 1, 1),))))
     content["tables"][0]["data"] = {
         "num_rows": 1,
         "num_cols": 10**9,
         "table_cells": [],
     }
     with pytest.raises(CannotConvert, match="schema"):
-        from_dict(content)
+        convert(SourceFile(orjson.dumps(content), "x.json"))

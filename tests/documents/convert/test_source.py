@@ -4,7 +4,7 @@ import codecs
 
 import pytest
 
-from refdesk.documents.convert.decoding import decode
+from refdesk.documents.convert.source import decode
 
 
 @pytest.mark.parametrize(
