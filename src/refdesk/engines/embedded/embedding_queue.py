@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from refdesk.engines import analyzer
-from refdesk.engines.storage.rows import now, transaction
+from refdesk.engines.storage.records import now, transaction
 
 BATCH_TEXTS = 256
 """Texts embedded and stored at a time: a few seconds of work, which is what an interruption costs."""

@@ -19,7 +19,7 @@ from refdesk.engines.embedded.embedding_queue import unpack_vector
 from refdesk.engines.embedded.fulltext import FullTextWriter, IndexDamaged, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records
-from refdesk.engines.storage.rows import fetch_dicts, now, transaction
+from refdesk.engines.storage.records import fetch_dicts, now, transaction
 from refdesk.errors import EngineError
 
 W = TypeVar("W")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -16,7 +17,7 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import OutgoingDocument
 from refdesk.engines.r2r.naming import MAX_TITLE, encode_chunks, make_document_uuid, strip_unsafe, strip_unsafe_values
 from refdesk.engines.storage.queue import IngestTask, SourceContent
-from refdesk.engines.storage.rows import fetch_dicts, now, sha256_hex, transaction
+from refdesk.engines.storage.records import fetch_dicts, now, transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Job:
     def make_uuid(self, tenant: TenantId, digest: str) -> str:
         """Return the R2R id of a document with this content and these labels."""
         labels = orjson.dumps([digest, self.version, self.metadata], option=orjson.OPT_SORT_KEYS, default=str)
-        return make_document_uuid(tenant, self.collection, self.name, sha256_hex(labels))
+        return make_document_uuid(tenant, self.collection, self.name, sha256(labels).hexdigest())
 
     def make_task(self, tenant: TenantId) -> IngestTask:
         """Return the task. If the labels have changed, the source is read again, since they are sent with the text."""

@@ -23,7 +23,7 @@ from refdesk.engines.r2r.naming import format_position, strip_unsafe
 from refdesk.engines.r2r.read import decode_remote_chunk, to_passages
 from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
 from refdesk.engines.storage.filters import compile_filter
-from refdesk.engines.storage.rows import SHORT_DIGEST
+from refdesk.engines.storage.records import SHORT_DIGEST
 from refdesk.engines.storage.source_rows import make_document_id
 from refdesk.errors import BreakerOpen, EngineError, InvalidArguments, Problem, R2RLeaked, WriterFailed
 from refdesk.resilience.dependency import Dependency

@@ -17,7 +17,6 @@ from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
 from refdesk.engines.storage.queue import IngestTask, SourceContent
-from refdesk.engines.storage.rows import sha256_hex
 from refdesk.engines.storage.source_rows import decode_path, format_stamp
 from refdesk.errors import CannotOpen, EngineError
 
@@ -68,7 +67,7 @@ class SourceReader:
             packed = await self._conversions.pack(File(opened.fd, name, opened.size, is_own=is_own), progress)
             if format_stamp(os.fstat(opened.fd)) != stamp:
                 # Modified while it was converted: the digest may not match the content, so never treat it as unchanged.
-                digest, stamp = sha256_hex(packed), ""
+                digest, stamp = hashlib.sha256(packed).hexdigest(), ""
         return SourceContent(packed, digest, stamp, opened.size)
 
     def _open(self, task: IngestTask) -> OpenedFile:
@@ -101,13 +100,13 @@ class SourceReader:
         packed = await self._conversions.packed(tenant, task.source)
         if packed is None:
             raise CannotOpen(f"The converted document {task.source} has expired. Convert it again.")
-        digest = sha256_hex(packed)
+        digest = hashlib.sha256(packed).hexdigest()
         size = await to_thread.run_sync(_read_original_size, packed)
         return SourceContent(None if digest == task.digest else packed, digest, "", size)
 
     async def _load_text(self, task: IngestTask, progress: Progress, is_own: bool) -> SourceContent:
         body = task.given or b""
-        digest = sha256_hex(body)
+        digest = hashlib.sha256(body).hexdigest()
         if digest == task.digest:
             return SourceContent(None, digest, "", len(body))
         packed = await pack_text(self._conversions, f"{task.title or 'text'}.md", body, progress, is_own=is_own)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refdesk.engines.base import NotToBeRetried
-from refdesk.engines.storage.rows import IS_IN_PROGRESS, fetch_dicts, now, transaction
+from refdesk.engines.storage.records import IS_IN_PROGRESS, fetch_dicts, now, transaction
 
 MAX_ATTEMPTS = 4
 """Attempts for errors that may be temporary, such as an unreachable web page."""
