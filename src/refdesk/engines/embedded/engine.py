@@ -42,7 +42,7 @@ from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import POLL_SECONDS
-from refdesk.engines.storage.intake import SourceReader
+from refdesk.engines.storage.queue import SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import EngineError
 from refdesk.support.tasks import in_background

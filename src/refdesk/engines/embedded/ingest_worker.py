@@ -24,8 +24,7 @@ from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import IngestTask, SourceContent
+from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
 

@@ -43,7 +43,7 @@ from refdesk.engines.r2r.read import DocumentCache
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher, R2RWriter
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.intake import SourceReader
+from refdesk.engines.storage.queue import SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency

@@ -24,8 +24,7 @@ from refdesk.engines.r2r.ingest_queue import Job
 from refdesk.engines.r2r.schemas import RemoteDocument
 from refdesk.engines.storage import queue
 from refdesk.engines.storage.databases import hold_writer_lock
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import IngestTask, SourceContent
+from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
