@@ -133,9 +133,7 @@ def delete_unused_vectors(database: sqlite3.Connection) -> None:
     stored, used = database.execute(
         "SELECT (SELECT count(*) FROM embeddings), (SELECT count(*) FROM chunks)"
     ).fetchone()
-    if stored <= used:
-        return
-    with transaction(database):
+    if stored > used:
         database.execute(
             "DELETE FROM embeddings WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE chunks.hash = embeddings.hash)"
         )

@@ -77,22 +77,20 @@ def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: Sour
 
     It moves on to embedding only if there is a model.
     """
-    with transaction(database):
-        database.execute(
-            "UPDATE documents SET stage = CASE WHEN ? AND embedded < chunks THEN 'embedding' ELSE 'success' END, "
-            "stamp = ?, given = NULL, error = NULL, attempts = 0, updated_at = ? WHERE key = ? AND request = ?",
-            (has_model, content.stamp, now(), task.key, task.request),
-        )
+    database.execute(
+        "UPDATE documents SET stage = CASE WHEN ? AND embedded < chunks THEN 'embedding' ELSE 'success' END, "
+        "stamp = ?, given = NULL, error = NULL, attempts = 0, updated_at = ? WHERE key = ? AND request = ?",
+        (has_model, content.stamp, now(), task.key, task.request),
+    )
 
 
 def record_failure(database: sqlite3.Connection, task: IngestTask, error: str, retry_at: float | None) -> None:
     """Record a failed conversion and when to retry it. The previous version stays searchable."""
-    with transaction(database):
-        database.execute(
-            "UPDATE documents SET stage = ?, error = ?, attempts = attempts + 1, retry_at = ?, updated_at = ? "
-            "WHERE key = ? AND request = ?",
-            ("pending" if retry_at is not None else "failed", error, retry_at or 0, now(), task.key, task.request),
-        )
+    database.execute(
+        "UPDATE documents SET stage = ?, error = ?, attempts = attempts + 1, retry_at = ?, updated_at = ? "
+        "WHERE key = ? AND request = ?",
+        ("pending" if retry_at is not None else "failed", error, retry_at or 0, now(), task.key, task.request),
+    )
 
 
 def compute_retry_delay(task: IngestTask, first_retry: float, max_attempts: int = MAX_ATTEMPTS) -> float | None:
