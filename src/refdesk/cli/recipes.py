@@ -11,7 +11,8 @@ from refdesk.cli.terminal import print_json, print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
 from refdesk.ingest.ingester import Ingester, IngestOutcome
-from refdesk.ingest.recipes import Recipe, RecipeImport, bring_in, find, names
+from refdesk.ingest.recipes.importer import RecipeImport, bring_in
+from refdesk.ingest.recipes.recipe import Recipe, find, names
 from refdesk.ingest.sources import DocumentationSet, SourceFailure
 
 
