@@ -18,8 +18,7 @@ from anyio import CapacityLimiter
 from refdesk.calls import TenantId
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import CollectionInfo, Status
-from refdesk.engines.r2r.naming import decode_description, decode_name
-from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
+from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_description, decode_name
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
 from refdesk.engines.storage.filters import Condition

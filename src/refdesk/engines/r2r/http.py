@@ -27,8 +27,7 @@ from yarl import URL
 
 from refdesk.config import R2RConfig
 from refdesk.engines.r2r.auth import TokenSource
-from refdesk.engines.r2r.naming import is_uuid
-from refdesk.engines.r2r.schemas import make_unusable_error
+from refdesk.engines.r2r.schemas import is_uuid, make_unusable_error
 from refdesk.errors import (
     DependencyError,
     EngineError,

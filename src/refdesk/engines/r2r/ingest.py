@@ -25,8 +25,14 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import Database, LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
-from refdesk.engines.r2r.naming import MAX_TITLE, encode_chunks, make_document_uuid, strip_unsafe, strip_unsafe_values
-from refdesk.engines.r2r.schemas import RemoteDocument
+from refdesk.engines.r2r.schemas import (
+    MAX_TITLE,
+    RemoteDocument,
+    encode_chunks,
+    make_document_uuid,
+    strip_unsafe,
+    strip_unsafe_values,
+)
 from refdesk.engines.storage import queue
 from refdesk.engines.storage.databases import hold_writer_lock
 from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader

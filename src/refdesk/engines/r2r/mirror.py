@@ -21,8 +21,7 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.http import NOT_FOUND
-from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
-from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
+from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_name, encode_description, encode_name
 from refdesk.errors import EngineError, R2RRefused, RefdeskError
 from refdesk.resilience.single_flight import SingleFlight
 from refdesk.telemetry import Log

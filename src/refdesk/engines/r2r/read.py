@@ -26,8 +26,7 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import CatalogueEntry, LocalDb
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import decode_chunk, is_uuid
-from refdesk.engines.r2r.schemas import RemoteChunk
+from refdesk.engines.r2r.schemas import RemoteChunk, decode_chunk, is_uuid
 from refdesk.engines.storage import records
 from refdesk.engines.storage.queue import pack_text
 from refdesk.engines.storage.records import parse_chunk_number

@@ -19,9 +19,8 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.r2r.client import R2RClient, RemoteAnswer, build_search_settings
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import format_position, strip_unsafe
 from refdesk.engines.r2r.read import decode_remote_chunk, to_passages
-from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
+from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument, format_position, strip_unsafe
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.records import SHORT_DIGEST
 from refdesk.engines.storage.source_rows import make_document_id
