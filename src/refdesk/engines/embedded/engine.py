@@ -35,8 +35,7 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.embedded import document_blobs
 from refdesk.engines.embedded.embedding import Embedder
-from refdesk.engines.embedded.ingest_scheduler import IngestScheduler
-from refdesk.engines.embedded.ingest_worker import PAUSES, IngestWorker, Pauses
+from refdesk.engines.embedded.ingest_worker import PAUSES, IngestScheduler, IngestWorker, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
