@@ -62,35 +62,27 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@dataclass(eq=False, repr=False)
 class IngestWorker:
     """Worker that processes a tenant's queue."""
 
-    def __init__(
-        self,
-        store: TenantStore,
-        source_reader: SourceReader,
-        embedder: Embedder | None,
-        readers: int,
-        metrics: Metrics,
-        on_change: Callable[[], None],
-        pauses: Pauses = PAUSES,
-    ) -> None:
-        """Create a worker. `on_change` is called whenever search results may differ."""
-        self._store = store
-        self._source_reader = source_reader
-        self._embedder = embedder
-        self._readers = readers
-        self._metrics = metrics
-        self._on_change = on_change
-        self._pauses = pauses
+    _store: TenantStore
+    _source_reader: SourceReader
+    _embedder: Embedder | None
+    _readers: int
+    _metrics: Metrics
+    _on_change: Callable[[], None]
+    """Called whenever search results may differ."""
+    _pauses: Pauses = PAUSES
+
+    def __post_init__(self) -> None:
         self._index_thread = CapacityLimiter(1)
         """The index writers aren't thread-safe."""
-        self._threads = CapacityLimiter(readers + 1)
+        self._threads = CapacityLimiter(self._readers + 1)
         """Separate from the search threads, so that searches don't wait for ingestion."""
         self._claimed: set[int] = set()
         self._claim_lock = anyio.Lock()
         self._wakeup = anyio.Event()
-        self._clock: Callable[[], float] = time.time
         self._embedded_at = 0.0
 
     def wake(self) -> None:
@@ -164,7 +156,7 @@ class IngestWorker:
     async def _convert_next(self) -> bool:
         # One claim at a time: a task finished by another reader meanwhile would be claimed again.
         async with self._claim_lock:
-            claimed, at = tuple(self._claimed), self._clock()
+            claimed, at = tuple(self._claimed), time.time()
             tasks = await self._run_sql(queue.next_tasks, at, 1, claimed)
             self._claimed.update(task.key for task in tasks)
         for task in tasks:
@@ -185,8 +177,7 @@ class IngestWorker:
             )
             await self._save(task, content)
         except (ToolFailure, Overloaded) as failure:
-            delay = queue.compute_retry_delay(task, self._pauses.first_retry)
-            retry_at = self._clock() + delay if failure.retryable and delay is not None else None
+            retry_at = queue.compute_retry_time(task, failure, self._pauses.first_retry)
             await self._record_failure(task, failure.detail, retry_at)
         except DependencyError:
             raise
@@ -211,7 +202,7 @@ class IngestWorker:
         self._metrics.documents.labels("unchanged" if packed is None else "indexed").inc()
 
     async def _embed_next(self) -> bool:
-        at = self._clock()
+        at = time.time()
         if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
         batch = await self._run_sql(embedding_queue.next_batch, at)
@@ -227,7 +218,7 @@ class IngestWorker:
             await self._run_sql(embedding_queue.postpone, batch, message, at, first_retry)
             return True
         await self._run_sql(embedding_queue.store_vectors, batch, vectors)
-        self._embedded_at = self._clock()
+        self._embedded_at = time.time()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()
         return True
@@ -260,22 +251,17 @@ MAX_WORKERS = 4
 """Tenants whose documents are ingested concurrently. Each takes some tens of megabytes."""
 
 
+@dataclass(eq=False, repr=False)
 class IngestScheduler:
     """Starts one ingest worker per tenant with pending work."""
 
-    def __init__(
-        self,
-        stores: StorePool,
-        embedder: Embedder | None,
-        make_worker: Callable[[TenantStore], IngestWorker],
-        log: Log,
-        pauses: Pauses,
-    ) -> None:
-        self._stores = stores
-        self._embedder = embedder
-        self._make_worker = make_worker
-        self._log = log
-        self._pauses = pauses
+    _stores: StorePool
+    _embedder: Embedder | None
+    _make_worker: Callable[[TenantStore], IngestWorker]
+    _log: Log
+    _pauses: Pauses
+
+    def __post_init__(self) -> None:
         self._workers: dict[TenantId, IngestWorker] = {}
         self._checked: set[TenantId] = set()
         """Tenants without documents of an older version."""

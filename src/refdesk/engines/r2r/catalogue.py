@@ -352,8 +352,5 @@ class LocalDb(TenantDatabase):
                 self._known_revision = self.revision
 
 
-class LocalDbPool(TenantPool[LocalDb]):
-    """Databases of all tenants."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, LocalDb, THREADS, None)
+LocalDbPool = TenantPool[LocalDb]
+"""Databases of all tenants."""

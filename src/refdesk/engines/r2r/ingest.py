@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -205,33 +205,21 @@ def postpone_job(database: Database, task: IngestTask, error: str, retry_at: flo
     )
 
 
+@dataclass(eq=False, repr=False)
 class R2RIngestWorker:
     """Worker that processes the queues of all tenants."""
 
-    def __init__(
-        self,
-        client: R2RClient,
-        local_dbs: LocalDbPool,
-        source_reader: SourceReader,
-        folder: Path,
-        *,
-        ingest_seconds: float,
-        log: Log,
-        metrics: Metrics,
-        concurrency: int = 2,
-        pauses: R2RPauses = R2R_PAUSES,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._client = client
-        self._local_dbs = local_dbs
-        self._source_reader = source_reader
-        self._folder = folder
-        self._ingest_seconds = ingest_seconds
-        self._log = log
-        self._metrics = metrics
-        self._concurrency = concurrency
-        self._pauses = pauses
-        self._clock = clock
+    _client: R2RClient
+    _local_dbs: LocalDbPool
+    _source_reader: SourceReader
+    _folder: Path
+    _ingest_seconds: float
+    _concurrency: int
+    _log: Log
+    _metrics: Metrics
+    _pauses: R2RPauses
+
+    def __post_init__(self) -> None:
         self._claimed: set[tuple[TenantId, int]] = set()
         self._removal_lock = asyncio.Lock()
         """Prevents deleting a document that is being ingested again."""
@@ -268,7 +256,7 @@ class R2RIngestWorker:
                 self._wakeup = anyio.Event()
                 try:
                     for local_db in self._local_dbs:
-                        if self._clock() >= self._delete_leftovers_at:
+                        if time.time() >= self._delete_leftovers_at:
                             await self.delete_leftovers(local_db)
                         await self._start_tasks(tasks, local_db)
                     await self._local_dbs.open_new()
@@ -285,7 +273,7 @@ class R2RIngestWorker:
         if local_db.tenant in self._stranded and not claimed:
             await local_db.run(requeue_interrupted)
             self._stranded.discard(local_db.tenant)
-        at = self._clock()
+        at = time.time()
         for task in await local_db.run(queue.next_tasks, at, room, claimed):
             self._claimed.add((local_db.tenant, task.key))
             tasks.create_task(self._process(local_db, task))
@@ -309,13 +297,12 @@ class R2RIngestWorker:
         try:
             await self._ingest(local_db, task)
         except POSTPONING_ERRORS as error:
-            detail, at = error.detail, self._clock() + max(error.retry_after or 0.0, self._pauses.unreachable)
+            detail, at = error.detail, time.time() + max(error.retry_after or 0.0, self._pauses.unreachable)
             await local_db.run(postpone_job, task, detail, at)
             self._metrics.documents.labels("postponed").inc()
         except (ToolFailure, EngineError) as failure:
             max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else queue.MAX_ATTEMPTS
-            delay = queue.compute_retry_delay(task, self._pauses.first_retry, max_attempts)
-            retry_at = self._clock() + delay if failure.retryable and delay is not None else None
+            retry_at = queue.compute_retry_time(task, failure, self._pauses.first_retry, max_attempts)
             await self._record_failure(local_db, task, failure.detail, retry_at)
         except Exception as error:  # noqa: BLE001  one document must not block the others
             await self._record_failure(local_db, task, f"Unexpected error: {error!r}", None)
@@ -414,7 +401,7 @@ class R2RIngestWorker:
                         await local_db.run(catalogue.remove_tombstone, uuid)
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
-                self._delete_leftovers_at = self._clock() + self._pauses.unreachable
+                self._delete_leftovers_at = time.time() + self._pauses.unreachable
                 return
 
     async def _delete_remote(self, uuid: str, collection: str) -> None:

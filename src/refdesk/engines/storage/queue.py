@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from errno import EDQUOT, ENOSPC, EROFS
@@ -24,7 +25,7 @@ from refdesk.documents.scratch import scratch_file
 from refdesk.engines.base import NotToBeRetried
 from refdesk.engines.storage.records import IS_IN_PROGRESS, fetch_dicts, now, transaction
 from refdesk.engines.storage.source_rows import decode_path, format_stamp
-from refdesk.errors import CannotOpen, EngineError
+from refdesk.errors import CannotOpen, EngineError, RefdeskError
 
 MAX_ATTEMPTS = 4
 """Attempts for errors that may be temporary, such as an unreachable web page."""
@@ -93,9 +94,12 @@ def record_failure(database: sqlite3.Connection, task: IngestTask, error: str, r
     )
 
 
-def compute_retry_delay(task: IngestTask, first_retry: float, max_attempts: int = MAX_ATTEMPTS) -> float | None:
-    """Return the seconds until the next attempt, which triple with each, or None if no attempt is left."""
-    return first_retry * float(3**task.attempts) if task.attempts + 1 < max_attempts else None
+def compute_retry_time(
+    task: IngestTask, failure: RefdeskError, first_retry: float, max_attempts: int = MAX_ATTEMPTS
+) -> float | None:
+    """Return the time of the next attempt, or None if there is none. The delay in seconds triples with each attempt."""
+    has_attempts = task.attempts + 1 < max_attempts
+    return time.time() + first_retry * 3**task.attempts if failure.retryable and has_attempts else None
 
 
 def retry(database: sqlite3.Connection, id: str) -> bool:
@@ -118,13 +122,13 @@ def retry(database: sqlite3.Connection, id: str) -> bool:
 NO_ROOM = frozenset({ENOSPC, EDQUOT, EROFS})
 
 
+@dataclass(frozen=True, slots=True)
 class SourceReader:
     """Reads and converts the sources of queued documents."""
 
-    def __init__(self, conversions: Conversions, blocked: Sequence[Path] = ()) -> None:
-        self._conversions = conversions
-        self._blocked = blocked
-        """Files and folders of the server itself, which are never read."""
+    _conversions: Conversions
+    _blocked: Sequence[Path] = ()
+    """Files and folders of the server itself, which are never read."""
 
     async def load(
         self, tenant: TenantId, task: IngestTask, on_progress: Callable[[float], None], *, is_own: bool
