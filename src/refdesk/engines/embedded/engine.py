@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -55,20 +56,17 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddedEngine:
     """Engine on local files; see `engines.base.Engine`. Created by `open_embedded`."""
 
-    writer = None
-    dependencies = ()
-
-    def __init__(
-        self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler, traits: EngineTraits
-    ) -> None:
-        self.traits = traits
-        self._stores = stores
-        self._searcher = searcher
-        self._scheduler = scheduler
-        self._is_manual_ready = False
+    _stores: StorePool
+    _searcher: HybridSearcher
+    _scheduler: IngestScheduler
+    traits: EngineTraits
+    writer: None = None
+    dependencies: tuple[()] = ()
+    _is_manual_ready: bool = False
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         return await self._searcher.search(await self._open_readable(tenant), search)
