@@ -1,7 +1,7 @@
 """Embedded engine: every tenant's documents in its own files, with full-text and semantic search.
 
 This module only delegates: `tenant_store` has the files, `storage` the SQL, `search` the search, and
-`ingest_scheduler` the ingestion.
+`ingest_worker` the ingestion.
 """
 
 from __future__ import annotations
