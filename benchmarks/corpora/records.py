@@ -26,8 +26,7 @@ from refdesk.engines.base import ConvertedSource, NewDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
-from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, TenantStore
-from refdesk.engines.embedded.threads import SearchThreads
+from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, SearchThreads, TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import tenant_folder_name
 

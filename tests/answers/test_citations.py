@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.answers.citations import check_grounding
+from refdesk.answers.writing import check_grounding
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from refdesk.cli.error_report import report_failure
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import CLIENTS, PAGES, SETS, cli, parse
 from refdesk.errors import EngineError
-from refdesk.ingest.recipes import names
+from refdesk.ingest.recipes.recipe import names
 from reference_pages import PAGES as WRITTEN
 from reference_pages import render_exit_codes_page
 from tests.processes import REFDESK, environment

@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import refdesk.cli.recipes
-from refdesk.ingest.recipes import Recipe, ReleasePage, bring_in, find
+from refdesk.ingest.recipes.importer import bring_in
+from refdesk.ingest.recipes.recipe import Recipe, ReleasePage, find
 from tests.documents.web import Web, answer, running_web
 from tests.ingest.recipes.sites import PostgresqlSite, manual, tar_of, zip_of
 

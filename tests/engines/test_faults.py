@@ -27,11 +27,9 @@ from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.ingest_worker import IngestWorker
-from refdesk.engines.embedded.tenant_store import TenantStore
-from refdesk.engines.embedded.threads import SearchThreads
+from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.storage import records
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import IngestTask
+from refdesk.engines.storage.queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics

@@ -11,7 +11,7 @@ from threading import enumerate as running_threads
 import anyio
 import pytest
 
-from refdesk.engines.embedded.threads import SearchThreads
+from refdesk.engines.embedded.tenant_store import SearchThreads
 from refdesk.errors import EngineError
 from tests.waiting import PATIENCE_SECONDS
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
-from refdesk.engines.embedded.vectors.scan import MIN_SCANNED_ROWS
+from refdesk.engines.embedded.vectors.reader import MIN_SCANNED_ROWS
 from refdesk.engines.embedded.vectors.writer import LARGEST_ROWS, SMALL_ROWS, SegmentSize, choose_merges
 
 MODEL = "a-model"

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.errors import CannotOpen
-from refdesk.ingest.folder_walk import FoundFile, SkippedPath, walk
-from refdesk.ingest.gitignore import MAX_RULE, parse_rules
+from refdesk.ingest.folder_walk import MAX_RULE, FoundFile, SkippedPath, parse_rules, walk
 from tests.programs import needs
 from tests.waiting import PATIENCE_SECONDS
 

@@ -10,7 +10,8 @@ from refdesk.cli.terminal import ProgressBar, print_json, print_message, print_t
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
 from refdesk.ingest.ingester import Ingester, IngestOutcome
-from refdesk.ingest.recipes import Recipe, RecipeImport, bring_in, find, names
+from refdesk.ingest.recipes.importer import RecipeImport, bring_in
+from refdesk.ingest.recipes.recipe import Recipe, find, names
 from refdesk.ingest.sources import DocumentationSet, SourceFailure
 
 

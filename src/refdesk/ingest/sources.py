@@ -14,8 +14,8 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.ssrf import parse_url
 from refdesk.engines.base import FileSource, NewDocument, Source, TextSource, UrlSource
 from refdesk.errors import CannotFetch
-from refdesk.ingest import recipes
 from refdesk.ingest.folder_walk import SkippedPath, walk
+from refdesk.ingest.recipes.recipe import find, names
 from refdesk.validation import nearest_name, shorten
 
 STANDARD_INPUT = "-"
@@ -201,10 +201,10 @@ def resolve_sources(
 def _resolve_documentation_set(source: str, notify: Callable[[str], None]) -> ResolvedSource | None:
     """Return the named documentation set. A file of the same name takes precedence, with a message."""
     name = source.removeprefix(RECIPE_PREFIX)
-    recipe = recipes.find(name)
+    recipe = find(name)
     if source != name and recipe is None:
-        nearest = nearest_name(name.lower(), recipes.names())
-        hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(recipes.names())}"
+        nearest = nearest_name(name.lower(), names())
+        hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(names())}"
         return SourceFailure(source, f"Unknown documentation set; {hint}")
     if recipe is None:
         return None

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, ValidationError
 
 from refdesk.answers import Answers, Question, WrittenAnswer
-from refdesk.answers.citations import check_grounding
 from refdesk.answers.extractive import build_not_found
+from refdesk.answers.writing import check_grounding
 from refdesk.cache.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig

@@ -13,8 +13,7 @@ from anyio import CapacityLimiter
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import NewDocument, TextSource
-from refdesk.engines.embedded.tenant_store import TenantStore
-from refdesk.engines.embedded.threads import SearchThreads
+from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.storage import queue, records

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from refdesk.ingest.recipes import Archive, Recipe, ReleasePage, VersionsFile, find
+from refdesk.ingest.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile, find
 from tests.documents.web import Script, Web, answer
 
 PAGES = {

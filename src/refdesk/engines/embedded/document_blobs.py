@@ -13,7 +13,7 @@ from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDoc
 from refdesk.engines.base import Document, Passage
 from refdesk.engines.embedded.embedding_queue import EMBEDDED_COUNT, hash_text, read_model
 from refdesk.engines.storage.queue import IngestTask, SourceContent
-from refdesk.engines.storage.rows import (
+from refdesk.engines.storage.records import (
     INFO_COLUMNS,
     build_document_info,
     dump_json,

@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from refdesk.engines import analyzer
-from refdesk.engines.storage.rows import now, transaction
+from refdesk.engines.storage.records import now, transaction
 
 BATCH_TEXTS = 256
 """Texts embedded and stored at a time: a few seconds of work, which is what an interruption costs."""
@@ -133,9 +133,7 @@ def delete_unused_vectors(database: sqlite3.Connection) -> None:
     stored, used = database.execute(
         "SELECT (SELECT count(*) FROM embeddings), (SELECT count(*) FROM chunks)"
     ).fetchone()
-    if stored <= used:
-        return
-    with transaction(database):
+    if stored > used:
         database.execute(
             "DELETE FROM embeddings WHERE NOT EXISTS (SELECT 1 FROM chunks WHERE chunks.hash = embeddings.hash)"
         )

@@ -1,13 +1,14 @@
 """Embedded engine: every tenant's documents in its own files, with full-text and semantic search.
 
 This module only delegates: `tenant_store` has the files, `storage` the SQL, `search` the search, and
-`ingest_scheduler` the ingestion.
+`ingest_worker` the ingestion.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -35,15 +36,14 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.embedded import document_blobs
 from refdesk.engines.embedded.embedding import Embedder
-from refdesk.engines.embedded.ingest_scheduler import IngestScheduler
-from refdesk.engines.embedded.ingest_worker import PAUSES, IngestWorker, Pauses
+from refdesk.engines.embedded.ingest_worker import PAUSES, IngestScheduler, IngestWorker, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import POLL_SECONDS
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.rows import sum_counts
+from refdesk.engines.storage.queue import SourceReader
+from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import EngineError
 from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics
@@ -56,20 +56,17 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@dataclass(eq=False, repr=False)
 class EmbeddedEngine:
     """Engine on local files; see `engines.base.Engine`. Created by `open_embedded`."""
 
-    writer = None
-    dependencies = ()
-
-    def __init__(
-        self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler, traits: EngineTraits
-    ) -> None:
-        self.traits = traits
-        self._stores = stores
-        self._searcher = searcher
-        self._scheduler = scheduler
-        self._is_manual_ready = False
+    _stores: StorePool
+    _searcher: HybridSearcher
+    _scheduler: IngestScheduler
+    traits: EngineTraits
+    writer: None = None
+    dependencies: tuple[()] = ()
+    _is_manual_ready: bool = False
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         return await self._searcher.search(await self._open_readable(tenant), search)

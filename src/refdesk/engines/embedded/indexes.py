@@ -19,7 +19,7 @@ from refdesk.engines.embedded.embedding_queue import unpack_vector
 from refdesk.engines.embedded.fulltext import FullTextWriter, IndexDamaged, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records
-from refdesk.engines.storage.rows import fetch_dicts, now, transaction
+from refdesk.engines.storage.records import fetch_dicts, now
 from refdesk.errors import EngineError
 
 W = TypeVar("W")
@@ -148,9 +148,8 @@ def _read_vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:
 
 def _advance(database: sqlite3.Connection, stage: str, next_stage: str, last: int) -> None:
     """Advance documents whose last change is in the index."""
-    with transaction(database):
-        database.execute(
-            "UPDATE documents SET stage = ?, updated_at = ? WHERE stage = ? AND NOT EXISTS "
-            "(SELECT 1 FROM changes WHERE document = documents.key AND number > ?)",
-            (next_stage, now(), stage, last),
-        )
+    database.execute(
+        "UPDATE documents SET stage = ?, updated_at = ? WHERE stage = ? AND NOT EXISTS "
+        "(SELECT 1 FROM changes WHERE document = documents.key AND number > ?)",
+        (next_stage, now(), stage, last),
+    )

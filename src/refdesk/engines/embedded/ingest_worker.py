@@ -1,4 +1,6 @@
-"""Ingest worker of one tenant: converts, indexes and embeds documents until the queue is empty.
+"""Ingest workers, each of which converts, indexes and embeds a tenant's documents until its queue is empty.
+
+The scheduler starts them for queued documents, whichever process queued them.
 
 Three loops run concurrently: conversion (as many at a time as there are converters), embedding, and index updates. They
 only share the document store, so each can be interrupted at any moment and resumed by another process.
@@ -16,18 +18,19 @@ from typing import TypeVar, TypeVarTuple
 import anyio
 import numpy as np
 from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio.abc import TaskGroup
 
+from refdesk.calls import TenantId
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
-from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import IngestTask, SourceContent
+from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
-from refdesk.telemetry import Metrics
+from refdesk.telemetry import Log, Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,35 +62,27 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
+@dataclass(eq=False, repr=False)
 class IngestWorker:
     """Worker that processes a tenant's queue."""
 
-    def __init__(
-        self,
-        store: TenantStore,
-        source_reader: SourceReader,
-        embedder: Embedder | None,
-        readers: int,
-        metrics: Metrics,
-        on_change: Callable[[], None],
-        pauses: Pauses = PAUSES,
-    ) -> None:
-        """Create a worker. `on_change` is called whenever search results may differ."""
-        self._store = store
-        self._source_reader = source_reader
-        self._embedder = embedder
-        self._readers = readers
-        self._metrics = metrics
-        self._on_change = on_change
-        self._pauses = pauses
+    _store: TenantStore
+    _source_reader: SourceReader
+    _embedder: Embedder | None
+    _readers: int
+    _metrics: Metrics
+    _on_change: Callable[[], None]
+    """Called whenever search results may differ."""
+    _pauses: Pauses = PAUSES
+
+    def __post_init__(self) -> None:
         self._index_thread = CapacityLimiter(1)
         """The index writers aren't thread-safe."""
-        self._threads = CapacityLimiter(readers + 1)
+        self._threads = CapacityLimiter(self._readers + 1)
         """Separate from the search threads, so that searches don't wait for ingestion."""
         self._claimed: set[int] = set()
         self._claim_lock = anyio.Lock()
         self._wakeup = anyio.Event()
-        self._clock: Callable[[], float] = time.time
         self._embedded_at = 0.0
 
     def wake(self) -> None:
@@ -161,7 +156,7 @@ class IngestWorker:
     async def _convert_next(self) -> bool:
         # One claim at a time: a task finished by another reader meanwhile would be claimed again.
         async with self._claim_lock:
-            claimed, at = tuple(self._claimed), self._clock()
+            claimed, at = tuple(self._claimed), time.time()
             tasks = await self._run_sql(queue.next_tasks, at, 1, claimed)
             self._claimed.update(task.key for task in tasks)
         for task in tasks:
@@ -182,8 +177,7 @@ class IngestWorker:
             )
             await self._save(task, content)
         except (ToolFailure, Overloaded) as failure:
-            delay = queue.compute_retry_delay(task, self._pauses.first_retry)
-            retry_at = self._clock() + delay if failure.retryable and delay is not None else None
+            retry_at = queue.compute_retry_time(task, failure, self._pauses.first_retry)
             await self._record_failure(task, failure.detail, retry_at)
         except DependencyError:
             raise
@@ -208,7 +202,7 @@ class IngestWorker:
         self._metrics.documents.labels("unchanged" if packed is None else "indexed").inc()
 
     async def _embed_next(self) -> bool:
-        at = self._clock()
+        at = time.time()
         if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
         batch = await self._run_sql(embedding_queue.next_batch, at)
@@ -224,7 +218,7 @@ class IngestWorker:
             await self._run_sql(embedding_queue.postpone, batch, message, at, first_retry)
             return True
         await self._run_sql(embedding_queue.store_vectors, batch, vectors)
-        self._embedded_at = self._clock()
+        self._embedded_at = time.time()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()
         return True
@@ -249,3 +243,122 @@ class IngestWorker:
                 return work()
 
         return await to_thread.run_sync(run, limiter=self._index_thread)
+
+
+E = TypeVar("E", bound=Exception)
+
+MAX_WORKERS = 4
+"""Tenants whose documents are ingested concurrently. Each takes some tens of megabytes."""
+
+
+@dataclass(eq=False, repr=False)
+class IngestScheduler:
+    """Starts one ingest worker per tenant with pending work."""
+
+    _stores: StorePool
+    _embedder: Embedder | None
+    _make_worker: Callable[[TenantStore], IngestWorker]
+    _log: Log
+    _pauses: Pauses
+
+    def __post_init__(self) -> None:
+        self._workers: dict[TenantId, IngestWorker] = {}
+        self._checked: set[TenantId] = set()
+        """Tenants without documents of an older version."""
+        self._wakeup = anyio.Event()
+        self._slots = anyio.Semaphore(MAX_WORKERS)
+
+    def wake(self, store: TenantStore) -> None:
+        """Look for work of this tenant now."""
+        worker = self._workers.get(store.tenant)
+        if worker is not None:
+            worker.wake()
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Schedule work forever: of this process, left over by an earlier one, or queued by others."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._wakeup = anyio.Event()
+                for store in self._stores:
+                    await self._schedule(tasks, store)
+                with anyio.move_on_after(self._pauses.queue_poll):
+                    await self._wakeup.wait()
+                await self._stores.open_new()
+
+    async def _schedule(self, tasks: TaskGroup, store: TenantStore) -> None:
+        """Start a worker if the tenant has work. Errors of one tenant don't affect the others."""
+        try:
+            if await store.refresh_if_changed():
+                self._stores.notify(store.tenant)
+            if store.tenant in self._workers:
+                return
+            await self._queue_outdated(store)
+            if await self._has_work(store):
+                self._workers[store.tenant] = self._make_worker(store)
+                tasks.start_soon(self._run_worker, store)
+            else:
+                store.error = None
+        except DependencyError as error:
+            self._report_error(store, error.detail)
+
+    async def _queue_outdated(self, store: TenantStore) -> None:
+        """Convert documents of an older version again, the first time that this process sees the tenant."""
+        if store.tenant in self._checked:
+            return
+        if count := await store.run(document_blobs.queue_outdated):
+            self._log.events.info(
+                "engine.converting_again",
+                tenant=store.tenant,
+                documents=count,
+                detail="an older version converted them; they stay searchable meanwhile",
+            )
+        self._checked.add(store.tenant)
+
+    def _report_error(self, store: TenantStore, detail: str) -> None:
+        store.error = detail
+        self._log.events.error("engine.stopped", tenant=store.tenant, detail=detail)
+
+    async def _has_work(self, store: TenantStore) -> bool:
+        model = self._embedder
+        # A remote model that hasn't answered yet has no vector index.
+        has_vectors = model is not None and model.dimensions > 0
+
+        def check(database: records.Database) -> bool:
+            if (
+                records.has_pending(database)
+                or store.is_reindex_requested
+                or (model and embedding_queue.has_unembedded(database, model.name))
+            ):
+                return True
+            return store.is_behind(records.read_last_change(database), has_vectors=has_vectors)
+
+        return await store.run(check)
+
+    async def _run_worker(self, store: TenantStore) -> None:
+        store.busy += 1
+        has_worked = False
+        try:
+            async with self._slots:
+                has_worked = await self._workers[store.tenant].run()
+            store.error = None
+        except* DependencyError as failures:
+            self._report_error(store, _get_first(failures).detail)
+            await anyio.sleep(self._pauses.error)
+        except* Exception as failures:  # noqa: BLE001  the scheduler must survive any failure
+            # Unexpected. Other tenants continue, and this one is retried.
+            self._report_error(store, f"unexpected error: {_get_first(failures)!r}")
+            await anyio.sleep(self._pauses.error)
+        finally:
+            store.busy -= 1
+            del self._workers[store.tenant]
+            self._stores.notify(store.tenant)
+            if has_worked:
+                self._wakeup.set()  # documents may have been queued while it finished
+
+
+def _get_first(failures: BaseExceptionGroup[E]) -> E:
+    """Return one of the failures; the others have the same cause."""
+    for failure in failures.exceptions:
+        return _get_first(failure) if isinstance(failure, BaseExceptionGroup) else failure
+    raise AssertionError("a group of exceptions is never empty")

@@ -23,7 +23,7 @@ from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.ranking import ChunkCandidate, RankedChunk
 from refdesk.engines.storage.filters import Condition, compile_filter
-from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
+from refdesk.engines.storage.records import INFO_COLUMNS, build_document_info
 from refdesk.errors import DependencyError, EngineError
 
 LEXICAL_CANDIDATES, SEMANTIC_CANDIDATES = 60, 40

@@ -18,12 +18,17 @@ from anyio import CapacityLimiter
 from refdesk.calls import TenantId
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import CollectionInfo, Status
-from refdesk.engines.r2r.naming import decode_description, decode_name
-from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
+from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_description, decode_name
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
 from refdesk.engines.storage.filters import Condition
-from refdesk.engines.storage.rows import PENDING_COUNT, build_collection_info, dump_json, fetch_dicts, transaction
+from refdesk.engines.storage.records import (
+    COLLECTION_COLUMNS,
+    build_collection_info,
+    dump_json,
+    fetch_dicts,
+    transaction,
+)
 from refdesk.engines.storage.source_rows import make_document_id, pick_free
 
 Database = sqlite3.Connection
@@ -121,12 +126,12 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
 def list_collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
     """Return the collections ordered by id, and their ids in R2R."""
     rows = database.execute(
-        "SELECT c.*, r.uuid, max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents, "
-        f"{PENDING_COUNT} "
+        f"SELECT r.uuid, {COLLECTION_COLUMNS}, "
+        "max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
         "FROM collections c JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
     )
-    found = list(fetch_dicts(rows))
-    return [build_collection_info(row, shared=False) for row in found], {row["id"]: row["uuid"] for row in found}
+    found = {row.pop("uuid"): build_collection_info(row, shared=False) for row in fetch_dicts(rows)}
+    return list(found.values()), {info.id: uuid for uuid, info in found.items()}
 
 
 def set_total(database: Database, uuid: str, total: int) -> None:
@@ -347,8 +352,5 @@ class LocalDb(TenantDatabase):
                 self._known_revision = self.revision
 
 
-class LocalDbPool(TenantPool[LocalDb]):
-    """Databases of all tenants."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, LocalDb, THREADS, None)
+LocalDbPool = TenantPool[LocalDb]
+"""Databases of all tenants."""

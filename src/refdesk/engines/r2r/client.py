@@ -111,15 +111,13 @@ class OutgoingDocument:
         }
 
 
+@dataclass(eq=False, repr=False)
 class R2RClient:
     """R2R API client of the service account. Created by `open_client`."""
 
-    def __init__(self, transport: R2RTransport, tokens: TokenSource, settings: R2RConfig) -> None:
-        self._transport = transport
-        self._tokens = tokens
-        self._seconds = settings.timeout_seconds
-        self._rag_seconds = settings.rag_timeout_seconds
-        self._ingest_seconds = settings.ingest_timeout_seconds
+    _transport: R2RTransport
+    _tokens: TokenSource
+    _settings: R2RConfig
 
     async def check(self) -> None:
         """Raise unless R2R is up and accepts the credentials."""
@@ -194,9 +192,8 @@ class R2RClient:
 
         R2R responds once it is done or has queued it. A failure of its model is raised as R2R's refusal.
         """
-        request = R2RRequest(
-            "POST", ("documents",), self._ingest_seconds, form=document.to_form(), returns_server_errors=True
-        )
+        seconds = self._settings.ingest_timeout_seconds
+        request = R2RRequest("POST", ("documents",), seconds, form=document.to_form(), returns_server_errors=True)
         with IgnoreStatus(CONFLICT):
             await self._transport.send(request, self._tokens)
             return True
@@ -241,7 +238,8 @@ class R2RClient:
             "include_title_if_available": True,
             "include_web_search": False,
         }
-        request = R2RRequest("POST", ("retrieval", "rag"), self._rag_seconds, json=body, returns_server_errors=True)
+        seconds = self._settings.rag_timeout_seconds
+        request = R2RRequest("POST", ("retrieval", "rag"), seconds, json=body, returns_server_errors=True)
         results = unwrap_results(await self._transport.send(request, self._tokens))
         found = parse_mapping(results, "search_results")
         return RemoteAnswer(
@@ -270,12 +268,12 @@ class R2RClient:
 
     async def _get(self, path: tuple[str, ...], query: tuple[tuple[str, str], ...] = ()) -> Any:
         return await self._transport.send(
-            R2RRequest("GET", path, self._seconds, query, retries=IDEMPOTENT_RETRIES), self._tokens
+            R2RRequest("GET", path, self._settings.timeout_seconds, query, retries=IDEMPOTENT_RETRIES), self._tokens
         )
 
     async def _send(self, method: str, path: tuple[str, ...], *, json: Any = None, retries: int = 0) -> Any:
         return await self._transport.send(
-            R2RRequest(method, path, self._seconds, json=json, retries=retries), self._tokens
+            R2RRequest(method, path, self._settings.timeout_seconds, json=json, retries=retries), self._tokens
         )
 
 

@@ -1,27 +1,24 @@
 """R2R engine; see `engines.base.Engine`. R2R stores the documents, a local database everything else.
 
-This module only delegates: `mirror` tracks R2R's content, `search` queries it, `ingest` adds documents,
-and `read` reads them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
+This module mostly delegates: `mirror` tracks R2R's content, `search` queries it, `read` reads documents, and `ingest`
+adds them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refdesk.calls import TenantId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import (
     LACKS_REINDEX,
     LACKS_SHARED,
     SHARED,
     CollectionInfo,
-    Document,
-    DocumentInfo,
     DocumentStatus,
     EngineTraits,
     FolderSync,
@@ -29,52 +26,37 @@ from refdesk.engines.base import (
     Listing,
     NewDocument,
     NotToBeRetried,
-    Passage,
     Search,
     Status,
     TenantInfo,
 )
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
-from refdesk.engines.r2r.client import R2RClient, open_client
+from refdesk.engines.r2r.catalogue import THREADS, LocalDb, LocalDbPool
+from refdesk.engines.r2r.client import open_client
 from refdesk.engines.r2r.ingest import R2R_PAUSES, R2RIngestWorker, R2RPauses
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.read import DocumentCache
+from refdesk.engines.r2r.read import R2RReader
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher, R2RWriter
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.rows import sum_counts
+from refdesk.engines.storage.queue import SourceReader
+from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics
 
 
-class R2REngine:
+@dataclass(eq=False, repr=False)
+class R2REngine(R2RReader):
     """Engine on an R2R server; see `engines.base.Engine`. Created by `open_r2r`."""
 
-    def __init__(
-        self,
-        client: R2RClient,
-        local_dbs: LocalDbPool,
-        mirror: Mirror,
-        worker: R2RIngestWorker,
-        searcher: R2RSearcher,
-        writer: R2RWriter,
-        document_cache: DocumentCache,
-        dependencies: Sequence[Dependency],
-        traits: EngineTraits,
-    ) -> None:
-        self.dependencies = dependencies
-        self.traits = traits
-        self.writer = writer
-        self._client = client
-        self._local_dbs = local_dbs
-        self._mirror = mirror
-        self._worker = worker
-        self._searcher = searcher
-        self._document_cache = document_cache
+    _local_dbs: LocalDbPool
+    _worker: R2RIngestWorker
+    _searcher: R2RSearcher
+    writer: R2RWriter
+    dependencies: Sequence[Dependency]
+    traits: EngineTraits
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         local_db = await self._mirror.get_local_db(tenant)
@@ -82,43 +64,6 @@ class R2REngine:
 
     async def find_absent(self, tenant: TenantId, query: str, collections: Sequence[str]) -> Sequence[str]:
         return ()  # R2R can't be asked whether a word occurs
-
-    async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        found = await self._document_cache.find_document(tenant, document_id)
-        return await self._document_cache.read(*found) if found else None
-
-    async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
-        found = await self._document_cache.find_document(tenant, document_id)
-        return await self._document_cache.open(*found) if found else None
-
-    async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
-        found = await self._document_cache.find_document(tenant, document_id)
-        if found is None:
-            return None
-        local_db, entry = found
-        return await local_db.run(records.load_info, entry.id)
-
-    async def window(
-        self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
-    ) -> Sequence[Passage] | None:
-        found = await self._document_cache.find_document(tenant, document_id)
-        return await self._document_cache.window(*found, chunk_id, before, after) if found else None
-
-    async def list_document_ids(
-        self, tenant: TenantId, *, prefix: str = "", parts: Sequence[str] = (), limit: int = 100
-    ) -> Sequence[str]:
-        local_db = await self._mirror.get_local_db(tenant)
-        if local_db is None:
-            return []
-        slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
-        await self._mirror.list_documents(local_db, slugs)
-        return await local_db.run(records.list_document_ids, prefix, parts, limit)
-
-    async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
-        local_db = await self._mirror.get_local_db(tenant)
-        if local_db is None:
-            return frozenset()
-        return await local_db.run(records.filter_ids, ids)
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         local_db = await self._require_collections(tenant, {document.collection for document in documents})
@@ -171,7 +116,7 @@ class R2REngine:
         if local_db is None:
             return None
         if await local_db.get_status(document_id) is None:
-            await self._document_cache.find_document(tenant, document_id)
+            await self.find_document(tenant, document_id)
         entry = await local_db.run(catalogue.find_document, document_id)
         return await local_db.get_status(entry.id if entry else document_id)
 
@@ -300,18 +245,17 @@ async def open_r2r(
         metrics.count_foreign_chunks(1)
         log.events.error("r2r.foreign_chunk", tenant=local_db.tenant, chunk=chunk.id, document=chunk.document)
 
-    async with open_client(settings, r2r, metrics) as client, LocalDbPool(folder) as local_dbs:
+    async with open_client(settings, r2r, metrics) as client, LocalDbPool(folder, LocalDb, THREADS, None) as local_dbs:
         await local_dbs.open_new()
         mirror = Mirror(client, local_dbs, log)
         worker = R2RIngestWorker(
-            client, local_dbs, SourceReader(conversions, closed), folder,
-            ingest_seconds=settings.ingest_timeout_seconds, log=log, metrics=metrics, concurrency=readers,
-            pauses=pauses,
+            client, local_dbs, SourceReader(conversions, closed), folder, settings.ingest_timeout_seconds, readers,
+            log, metrics, pauses,
         )  # fmt: skip
         searcher = R2RSearcher(client, mirror, report_foreign_chunk)
+        writer = R2RWriter(client, mirror, searcher, model)
         engine = R2REngine(
-            client, local_dbs, mirror, worker, searcher, R2RWriter(client, mirror, searcher, model),
-            DocumentCache(client, mirror, conversions, report_foreign_chunk), (r2r, model), traits,
-        )  # fmt: skip
+            client, mirror, conversions, report_foreign_chunk, local_dbs, worker, searcher, writer, (r2r, model), traits
+        )
         async with in_background(mirror.run(), worker.run()):
             yield engine

@@ -12,10 +12,10 @@ a token.
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 from urllib.parse import quote
 
@@ -27,8 +27,7 @@ from yarl import URL
 
 from refdesk.config import R2RConfig
 from refdesk.engines.r2r.auth import TokenSource
-from refdesk.engines.r2r.naming import is_uuid
-from refdesk.engines.r2r.schemas import make_unusable_error
+from refdesk.engines.r2r.schemas import is_uuid, make_unusable_error
 from refdesk.errors import (
     DependencyError,
     EngineError,
@@ -88,12 +87,12 @@ class R2RReply:
     answer: Any
 
 
+@dataclass
 class RateLimitBackoff:
     """Backoff after rate limit responses, which don't say how long to wait."""
 
-    def __init__(self) -> None:
-        self._until = 0.0
-        self._seconds = 0.0
+    _until: float = 0.0
+    _seconds: float = 0.0
 
     def get_remaining(self, now: float) -> float:
         """Return the seconds until the next request is allowed."""
@@ -112,27 +111,17 @@ class RateLimitBackoff:
             self._seconds = 0.0
 
 
+@dataclass(eq=False, repr=False)
 class R2RTransport:
     """HTTP transport to one R2R server. Created by `open_r2r_transport`."""
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        base: URL,
-        dependency: Dependency,
-        metrics: Metrics,
-        *,
-        login: str | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Create a transport. `login` is an `Authorization` header in place of the token's."""
-        self._session = session
-        self._base = str(base).rstrip("/")
-        self._login = login
-        self._dependency = dependency
-        self._metrics = metrics
-        self._now = now
-        self._backoff = RateLimitBackoff()
+    _session: aiohttp.ClientSession
+    _base: str
+    _dependency: Dependency
+    _metrics: Metrics
+    _login: str | None
+    """`Authorization` header in place of the token's."""
+    _backoff: RateLimitBackoff = field(init=False, default_factory=RateLimitBackoff)
 
     async def send(self, request: R2RRequest, tokens: TokenSource) -> Any:
         """Send an authenticated request and return the JSON. If the token is rejected, renew it and retry once."""
@@ -157,7 +146,7 @@ class R2RTransport:
         return await self._dependency.run(lambda: self._request(request, token), retries=request.retries)
 
     async def _request(self, request: R2RRequest, token: str | None) -> R2RReply:
-        if remaining := self._backoff.get_remaining(self._now()):
+        if remaining := self._backoff.get_remaining(monotonic()):
             raise make_rate_limit_error(remaining)
         authorization = self._login or (f"Bearer {token}" if token else None)
         with self._metrics.asking(self._dependency.name, request.operation):
@@ -194,11 +183,11 @@ class R2RTransport:
             answer = None
         if status == 429:
             retry_after = parse_retry_after(response.headers.get("retry-after"))
-            raise make_rate_limit_error(self._backoff.record_refusal(self._now(), retry_after), answer)
+            raise make_rate_limit_error(self._backoff.record_refusal(monotonic(), retry_after), answer)
         # An error without a message is a proxy's, not R2R's own.
         if status >= 500 and not (request.returns_server_errors and extract_message(answer)):
             raise make_server_error(status, answer)
-        self._backoff.record_success(self._now())
+        self._backoff.record_success(monotonic())
         return R2RReply(status, answer)
 
 
@@ -213,7 +202,7 @@ async def open_r2r_transport(
     async with open_http_session(
         base, connect_seconds=CONNECT_SECONDS, max_connections=settings.max_connections
     ) as session:
-        yield R2RTransport(session, base, dependency, metrics, login=login)
+        yield R2RTransport(session, str(base).rstrip("/"), dependency, metrics, login)
 
 
 def _build_url(base: str, request: R2RRequest) -> URL:

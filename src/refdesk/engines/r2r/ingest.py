@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import anyio
+import orjson
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.r2r import catalogue, ingest_queue
-from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
+from refdesk.documents.model import Chunk
+from refdesk.documents.packed_document import PackedDocument
+from refdesk.engines.r2r import catalogue
+from refdesk.engines.r2r.catalogue import Database, LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
-from refdesk.engines.r2r.ingest_queue import Job
-from refdesk.engines.r2r.schemas import RemoteDocument
+from refdesk.engines.r2r.schemas import (
+    MAX_TITLE,
+    RemoteDocument,
+    encode_chunks,
+    make_document_uuid,
+    strip_unsafe,
+    strip_unsafe_values,
+)
 from refdesk.engines.storage import queue
 from refdesk.engines.storage.databases import hold_writer_lock
-from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import IngestTask, SourceContent
+from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
+from refdesk.engines.storage.records import now, transaction
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
@@ -68,33 +79,147 @@ class R2RPauses:
 R2R_PAUSES = R2RPauses()
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Document to ingest: its task and the labels to send with it."""
+
+    task: IngestTask
+    collection: str
+    """Id of its collection in R2R."""
+    name: str
+    """Path within the collection."""
+    version: str
+    metadata: Mapping[str, Any]
+    current: str | None
+    """R2R id of the version that is searchable until then."""
+
+    def make_uuid(self, tenant: TenantId, digest: str) -> str:
+        """Return the R2R id of a document with this content and these labels."""
+        labels = orjson.dumps([digest, self.version, self.metadata], option=orjson.OPT_SORT_KEYS, default=str)
+        return make_document_uuid(tenant, self.collection, self.name, sha256(labels).hexdigest())
+
+    def make_task(self, tenant: TenantId) -> IngestTask:
+        """Return the task. If the labels have changed, the source is read again, since they are sent with the text."""
+        is_same = bool(self.task.digest) and self.current == self.make_uuid(tenant, self.task.digest)
+        return self.task if is_same else replace(self.task, digest="", stamp="")
+
+
+def start_job(database: Database, task: IngestTask) -> Job | None:
+    """Start a task. Returns None if it was deleted or requested again."""
+    with transaction(database):
+        row = database.execute(
+            "UPDATE documents SET stage = 'converting' WHERE key = ? AND request = ? "
+            "RETURNING id, version, metadata, collection",
+            (task.key, task.request),
+        ).fetchone()
+        if row is None:
+            return None
+        id, version, metadata, collection = row
+        slug, uuid = database.execute(
+            "SELECT c.id, r.uuid FROM collections c JOIN remote_collections r ON r.collection = c.key WHERE c.key = ?",
+            (collection,),
+        ).fetchone()
+    current = catalogue.read_uuid(database, task.key)
+    return Job(task, uuid, id.removeprefix(f"{slug}/"), version, orjson.loads(metadata), current)
+
+
+def requeue_interrupted(database: Database) -> None:
+    """Queue documents again that an earlier process had started."""
+    database.execute(
+        "UPDATE documents SET stage = 'pending', retry_at = 0 WHERE stage IN ('converting', 'embedding') AND kind <> ?",
+        (catalogue.REMOTE,),
+    )
+
+
+def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: bytes) -> OutgoingDocument:
+    """Return the document to send to R2R."""
+    with PackedDocument.of(packed) as opened:
+        about = opened.about
+        chunks = opened.window("c1", 0, about.chunks) or []
+    title = strip_unsafe(about.title or job.task.title or job.name)
+    # R2R rejects documents without text.
+    chunks = chunks or [Chunk("c1", title, (), "start", None, None, 0)]
+    own = {
+        "name": job.name,
+        "title": title,
+        "version": job.version,
+        "digest": content.digest,
+        "source": strip_unsafe(job.task.source),
+        "media_type": about.media_type,
+        "size": content.size,
+        "chunks": len(chunks),
+        "page_kind": about.page_kind,
+        "indexed_at": now(),
+        "metadata": strip_unsafe_values(job.metadata),
+    }
+    uuid = job.make_uuid(tenant, content.digest)
+    return OutgoingDocument(uuid, job.collection, title[:MAX_TITLE], encode_chunks(chunks), own)
+
+
+def mark_sent(database: Database, job: Job, sent: OutgoingDocument) -> bool:
+    """Record that a document is about to be sent. Returns False if it is no longer wanted."""
+    own = sent.own
+    with transaction(database):
+        # The same content may have been deleted before.
+        catalogue.remove_tombstone(database, sent.id)
+        updated = database.execute(
+            "UPDATE documents SET stage = 'embedding', title = ?, media_type = ?, size_bytes = ?, chunks = ?, "
+            "embedded = 0, updated_at = ? WHERE key = ? AND request = ?",
+            (own["title"], own["media_type"], own["size"], own["chunks"], now(), job.task.key, job.task.request),
+        )
+        return updated.rowcount > 0
+
+
+def switch_to(database: Database, job: Job, sent: OutgoingDocument) -> bool:
+    """Make the sent document the searchable version. Returns False if it is no longer wanted."""
+    with transaction(database):
+        current = catalogue.read_uuid(database, job.task.key)
+        wanted = database.execute(
+            "SELECT 1 FROM documents WHERE key = ? AND request = ?", (job.task.key, job.task.request)
+        ).fetchone()
+        if wanted is None:
+            if current != sent.id:
+                catalogue.add_tombstone(database, sent.id, sent.collection)
+            return False
+        if current is not None and current != sent.id:
+            catalogue.add_tombstone(database, current, sent.collection)
+        database.execute("INSERT OR REPLACE INTO remote_documents VALUES (?, ?)", (job.task.key, sent.id))
+    return True
+
+
+def finish_job(database: Database, job: Job, content: SourceContent, sent: OutgoingDocument) -> None:
+    """Mark a document as ingested."""
+    database.execute(
+        "UPDATE documents SET stage = 'success', embedded = ?, stamp = ?, digest = ?, given = NULL, error = NULL, "
+        "attempts = 0, updated_at = ?, indexed_at = ? WHERE key = ? AND request = ?",
+        (sent.own["chunks"], content.stamp, content.digest, now(), sent.own["indexed_at"], job.task.key,
+         job.task.request),
+    )  # fmt: skip
+
+
+def postpone_job(database: Database, task: IngestTask, error: str, retry_at: float) -> None:
+    """Queue a document again while R2R is unreachable, without counting an attempt."""
+    database.execute(
+        "UPDATE documents SET stage = 'pending', error = ?, retry_at = ?, updated_at = ? WHERE key = ? AND request = ?",
+        (error, retry_at, now(), task.key, task.request),
+    )
+
+
+@dataclass(eq=False, repr=False)
 class R2RIngestWorker:
     """Worker that processes the queues of all tenants."""
 
-    def __init__(
-        self,
-        client: R2RClient,
-        local_dbs: LocalDbPool,
-        source_reader: SourceReader,
-        folder: Path,
-        *,
-        ingest_seconds: float,
-        log: Log,
-        metrics: Metrics,
-        concurrency: int = 2,
-        pauses: R2RPauses = R2R_PAUSES,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._client = client
-        self._local_dbs = local_dbs
-        self._source_reader = source_reader
-        self._folder = folder
-        self._ingest_seconds = ingest_seconds
-        self._log = log
-        self._metrics = metrics
-        self._concurrency = concurrency
-        self._pauses = pauses
-        self._clock = clock
+    _client: R2RClient
+    _local_dbs: LocalDbPool
+    _source_reader: SourceReader
+    _folder: Path
+    _ingest_seconds: float
+    _concurrency: int
+    _log: Log
+    _metrics: Metrics
+    _pauses: R2RPauses
+
+    def __post_init__(self) -> None:
         self._claimed: set[tuple[TenantId, int]] = set()
         self._removal_lock = asyncio.Lock()
         """Prevents deleting a document that is being ingested again."""
@@ -125,13 +250,13 @@ class R2RIngestWorker:
     async def _work(self) -> None:
         await self._local_dbs.open_new()
         for local_db in self._local_dbs:
-            await local_db.run(ingest_queue.requeue_interrupted)
+            await local_db.run(requeue_interrupted)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._wakeup = anyio.Event()
                 try:
                     for local_db in self._local_dbs:
-                        if self._clock() >= self._delete_leftovers_at:
+                        if time.time() >= self._delete_leftovers_at:
                             await self.delete_leftovers(local_db)
                         await self._start_tasks(tasks, local_db)
                     await self._local_dbs.open_new()
@@ -146,9 +271,9 @@ class R2RIngestWorker:
             return
         claimed = [key for tenant, key in self._claimed if tenant == local_db.tenant]
         if local_db.tenant in self._stranded and not claimed:
-            await local_db.run(ingest_queue.requeue_interrupted)
+            await local_db.run(requeue_interrupted)
             self._stranded.discard(local_db.tenant)
-        at = self._clock()
+        at = time.time()
         for task in await local_db.run(queue.next_tasks, at, room, claimed):
             self._claimed.add((local_db.tenant, task.key))
             tasks.create_task(self._process(local_db, task))
@@ -172,19 +297,18 @@ class R2RIngestWorker:
         try:
             await self._ingest(local_db, task)
         except POSTPONING_ERRORS as error:
-            detail, at = error.detail, self._clock() + max(error.retry_after or 0.0, self._pauses.unreachable)
-            await local_db.run(ingest_queue.postpone, task, detail, at)
+            detail, at = error.detail, time.time() + max(error.retry_after or 0.0, self._pauses.unreachable)
+            await local_db.run(postpone_job, task, detail, at)
             self._metrics.documents.labels("postponed").inc()
         except (ToolFailure, EngineError) as failure:
             max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else queue.MAX_ATTEMPTS
-            delay = queue.compute_retry_delay(task, self._pauses.first_retry, max_attempts)
-            retry_at = self._clock() + delay if failure.retryable and delay is not None else None
+            retry_at = queue.compute_retry_time(task, failure, self._pauses.first_retry, max_attempts)
             await self._record_failure(local_db, task, failure.detail, retry_at)
         except Exception as error:  # noqa: BLE001  one document must not block the others
             await self._record_failure(local_db, task, f"Unexpected error: {error!r}", None)
 
     async def _ingest(self, local_db: LocalDb, task: IngestTask) -> None:
-        job = await local_db.run(ingest_queue.start, task)
+        job = await local_db.run(start_job, task)
         if job is None:
             return
         self._local_dbs.notify(local_db.tenant)
@@ -199,17 +323,17 @@ class R2RIngestWorker:
         await self._send(local_db, job, content, content.packed)
 
     async def _send(self, local_db: LocalDb, job: Job, content: SourceContent, packed: bytes) -> None:
-        outgoing, chunks = await to_thread.run_sync(ingest_queue.prepare_upload, local_db.tenant, job, content, packed)
+        outgoing = await to_thread.run_sync(prepare_upload, local_db.tenant, job, content, packed)
         async with self._removal_lock:
-            is_wanted = await local_db.run(ingest_queue.mark_sent, job, outgoing, chunks)
+            is_wanted = await local_db.run(mark_sent, job, outgoing)
         if not is_wanted:
             return
         self._local_dbs.notify(local_db.tenant)
         await self._ensure_collection(outgoing, await self._deliver(outgoing))
-        is_wanted = await local_db.run(ingest_queue.switch_to, job, outgoing)
+        is_wanted = await local_db.run(switch_to, job, outgoing)
         await self.delete_leftovers(local_db)
         if is_wanted:
-            await local_db.run(ingest_queue.finish, job, content, outgoing, chunks)
+            await local_db.run(finish_job, job, content, outgoing)
             self._metrics.documents.labels("indexed").inc()
         local_db.mark_changed()
 
@@ -277,7 +401,7 @@ class R2RIngestWorker:
                         await local_db.run(catalogue.remove_tombstone, uuid)
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
-                self._delete_leftovers_at = self._clock() + self._pauses.unreachable
+                self._delete_leftovers_at = time.time() + self._pauses.unreachable
                 return
 
     async def _delete_remote(self, uuid: str, collection: str) -> None:

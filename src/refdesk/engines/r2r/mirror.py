@@ -7,11 +7,11 @@ then, and while R2R is down, the catalogue is used as it is.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from time import monotonic
 
 import anyio
 
@@ -21,8 +21,7 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.http import NOT_FOUND
-from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
-from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
+from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_name, encode_description, encode_name
 from refdesk.errors import EngineError, R2RRefused, RefdeskError
 from refdesk.resilience.concurrency import SingleFlight
 from refdesk.telemetry import Log
@@ -43,13 +42,10 @@ MAX_CONCURRENT_COUNTS = 4
 class Mirror:
     """Sync of R2R's collections and documents for all tenants."""
 
-    def __init__(
-        self, client: R2RClient, local_dbs: LocalDbPool, log: Log, *, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, client: R2RClient, local_dbs: LocalDbPool, log: Log) -> None:
         self._client = client
         self._local_dbs = local_dbs
         self._log = log
-        self._now = now
         self._single_flight: SingleFlight[str, None] = SingleFlight()
         self._collections_lock = asyncio.Lock()
         self._is_synced = False
@@ -70,7 +66,7 @@ class Mirror:
             for local_db in self._local_dbs:
                 await self._reload_if_changed(local_db)
             await self.sync_collections()
-            now = self._now()
+            now = monotonic()
             self._watched = {uuid: at for uuid, at in self._watched.items() if now - at < WATCH_SECONDS}
             # Unused collections aren't synced, and are listed again on their next use.
             self._listed &= self._watched.keys()
@@ -142,9 +138,9 @@ class Mirror:
             if total is None:
                 return
             await local_db.run(catalogue.set_total, uuid, total)
-            self._counted[uuid] = self._now()
+            self._counted[uuid] = monotonic()
 
-        fresh = self._now() - SYNC_SECONDS
+        fresh = monotonic() - SYNC_SECONDS
         unlisted = [
             uuid
             for uuid in local_db.uuids.values()
@@ -162,13 +158,13 @@ class Mirror:
             uuid = local_db.uuids.get(slug)
             if uuid is None:
                 continue
-            self._watched[uuid] = self._now()
+            self._watched[uuid] = monotonic()
             if uuid not in self._listed:
                 await self._single_flight.run(uuid, partial(self._list_collection, local_db, uuid))
 
     def watch(self, uuids: Iterable[str]) -> None:
         """Sync the documents of these collections, because answers are based on them."""
-        now = self._now()
+        now = monotonic()
         self._watched.update((uuid, now) for uuid in uuids)
 
     async def _list_collection(self, local_db: LocalDb, uuid: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anyio import to_thread
@@ -21,16 +21,15 @@ from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Pla
 from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.documents.tokens import measure_tokens
 from refdesk.engines import base
-from refdesk.engines.base import Passage
+from refdesk.engines.base import DocumentInfo, Passage
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import CatalogueEntry, LocalDb
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import decode_chunk, is_uuid
-from refdesk.engines.r2r.schemas import RemoteChunk
+from refdesk.engines.r2r.schemas import RemoteChunk, decode_chunk, is_uuid
 from refdesk.engines.storage import records
-from refdesk.engines.storage.intake import pack_text
-from refdesk.engines.storage.rows import parse_chunk_number
+from refdesk.engines.storage.queue import pack_text
+from refdesk.engines.storage.records import parse_chunk_number
 from refdesk.support.lru import BoundedDict
 
 MAX_DOCUMENTS = 16
@@ -40,21 +39,19 @@ MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Maximum size of a cached document."""
 
 
-class DocumentCache:
-    """Reads documents from R2R."""
+ForeignChunkListener = Callable[[LocalDb, RemoteChunk], None]
+"""Called with chunks that R2R should not have returned."""
 
-    def __init__(
-        self,
-        client: R2RClient,
-        mirror: Mirror,
-        conversions: Conversions,
-        on_foreign_chunk: Callable[[LocalDb, RemoteChunk], None],
-    ) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._conversions = conversions
-        self._on_foreign_chunk = on_foreign_chunk
-        self._cache: BoundedDict[str, bytes] = BoundedDict(MAX_DOCUMENTS)
+
+@dataclass(eq=False, repr=False)
+class R2RReader:
+    """Reads documents from R2R; see `engines.base.DocumentReader`."""
+
+    _client: R2RClient
+    _mirror: Mirror
+    _conversions: Conversions
+    _on_foreign_chunk: ForeignChunkListener
+    _cache: BoundedDict[str, bytes] = field(init=False, default_factory=lambda: BoundedDict(MAX_DOCUMENTS))
 
     async def find_document(self, tenant: TenantId, id: str) -> tuple[LocalDb, CatalogueEntry] | None:
         """Return an ingested document by its local id or its id in R2R, if it belongs to the tenant."""
@@ -69,17 +66,23 @@ class DocumentCache:
             found = await local_db.run(catalogue.find_document, own)
         return (local_db, found) if found else None
 
-    async def read(self, local_db: LocalDb, entry: CatalogueEntry) -> base.Document | None:
-        """Return a document with its text as Markdown."""
+    async def read(self, tenant: TenantId, document_id: str) -> base.Document | None:
+        found = await self.find_document(tenant, document_id)
+        if found is None:
+            return None
+        local_db, entry = found
         info = await local_db.run(records.load_info, entry.id)
-        opened = await self.open(local_db, entry)
+        opened = await self._open(local_db, entry)
         if info is None or opened is None:
             return None
         with opened:
             return base.Document(info, await to_thread.run_sync(lambda: to_markdown(opened.document())))
 
-    async def open(self, local_db: LocalDb, entry: CatalogueEntry) -> PackedDocument | None:
-        """Open a document to be read in parts."""
+    async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
+        found = await self.find_document(tenant, document_id)
+        return await self._open(*found) if found else None
+
+    async def _open(self, local_db: LocalDb, entry: CatalogueEntry) -> PackedDocument | None:
         packed = self._cache.get(entry.uuid)
         if packed is None:
             chunks = self._drop_foreign(local_db, entry, await self._client.get_chunks(entry.uuid))
@@ -91,10 +94,17 @@ class DocumentCache:
                 self._cache[entry.uuid] = packed
         return await to_thread.run_sync(PackedDocument.of, packed)
 
+    async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
+        found = await self.find_document(tenant, document_id)
+        return await found[0].run(records.load_info, found[1].id) if found else None
+
     async def window(
-        self, local_db: LocalDb, entry: CatalogueEntry, chunk_id: str, before: int, after: int
+        self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> list[Passage] | None:
-        """Return the chunks around one, or None if the document has no such chunk."""
+        found = await self.find_document(tenant, document_id)
+        if found is None:
+            return None
+        local_db, entry = found
         number = parse_chunk_number(chunk_id, entry.id)
         if not number:
             return None
@@ -104,6 +114,20 @@ class DocumentCache:
         if len(chunks) <= order - first:
             return None
         return to_passages(entry.id, self._drop_foreign(local_db, entry, chunks), first + 1)
+
+    async def list_document_ids(
+        self, tenant: TenantId, *, prefix: str = "", parts: Sequence[str] = (), limit: int = 100
+    ) -> Sequence[str]:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
+            return []
+        slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
+        await self._mirror.list_documents(local_db, slugs)
+        return await local_db.run(records.list_document_ids, prefix, parts, limit)
+
+    async def filter_ids(self, tenant: TenantId, ids: Collection[str]) -> frozenset[str]:
+        local_db = await self._mirror.get_local_db(tenant)
+        return await local_db.run(records.filter_ids, ids) if local_db else frozenset()
 
     def _drop_foreign(
         self, local_db: LocalDb, entry: CatalogueEntry, chunks: Sequence[RemoteChunk]

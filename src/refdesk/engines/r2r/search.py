@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,11 +19,10 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.r2r.client import R2RClient, RemoteAnswer, build_search_settings
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import format_position, strip_unsafe
-from refdesk.engines.r2r.read import decode_remote_chunk, to_passages
-from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
+from refdesk.engines.r2r.read import ForeignChunkListener, decode_remote_chunk, to_passages
+from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument, format_position, strip_unsafe
 from refdesk.engines.storage.filters import compile_filter
-from refdesk.engines.storage.rows import SHORT_DIGEST
+from refdesk.engines.storage.records import SHORT_DIGEST
 from refdesk.engines.storage.source_rows import make_document_id
 from refdesk.errors import BreakerOpen, EngineError, InvalidArguments, Problem, R2RLeaked, WriterFailed
 from refdesk.resilience.dependency import Dependency
@@ -41,9 +40,6 @@ CONTEXT_HITS = 3
 """Hits whose neighbouring chunks are requested, each with a request of its own. More don't fit an answer."""
 
 _COLLECTION_FIELDS = frozenset(("collection_id", "collection_ids", "doc_type"))
-
-ForeignChunkListener = Callable[[LocalDb, RemoteChunk], None]
-"""Called with chunks that R2R should not have returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +65,13 @@ class RemoteScope:
         return next(self.slugs[uuid] for uuid in chunk.collections if uuid in self.slugs)
 
 
+@dataclass(eq=False, repr=False)
 class R2RSearcher:
     """Searches passages in R2R."""
 
-    def __init__(self, client: R2RClient, mirror: Mirror, on_foreign_chunk: ForeignChunkListener) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._on_foreign_chunk = on_foreign_chunk
+    _client: R2RClient
+    _mirror: Mirror
+    _on_foreign_chunk: ForeignChunkListener
 
     async def search(self, local_db: LocalDb, search: Search) -> list[Hit]:
         """Return the best passages, at most one per section."""
@@ -232,14 +228,14 @@ _NUMBER_CITATION = re.compile(r"\[(\^?\d{1,6}(?:\s*[-–—,;]\s*\d{1,6})*)\]")
 """Citation format of Refdesk's answers. In the output of R2R's model it has no meaning."""
 
 
+@dataclass(eq=False, repr=False)
 class R2RWriter:
     """R2R's model; see `engines.base.EngineWriter`."""
 
-    def __init__(self, client: R2RClient, mirror: Mirror, searcher: R2RSearcher, model: Dependency) -> None:
-        self._client = client
-        self._mirror = mirror
-        self._searcher = searcher
-        self._model = model
+    _client: R2RClient
+    _mirror: Mirror
+    _searcher: R2RSearcher
+    _model: Dependency
 
     async def answer(
         self,

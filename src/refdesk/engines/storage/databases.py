@@ -25,7 +25,7 @@ from anyio import CancelScope, CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Listing, TenantInfo
 from refdesk.engines.storage import records
-from refdesk.engines.storage.rows import transaction
+from refdesk.engines.storage.records import transaction
 from refdesk.errors import EngineError
 
 DATABASE = "knowledge.db"

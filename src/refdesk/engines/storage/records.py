@@ -1,4 +1,4 @@
-"""Document store of one tenant: SQL for collections and documents.
+"""Document store of one tenant: SQL for collections and documents, and conversion between their rows and values.
 
 Functions take an open connection. Every change is one transaction that is on disk when the function returns.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import starmap
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import (
@@ -25,20 +29,6 @@ from refdesk.engines.base import (
     NewDocument,
     Status,
     TextSource,
-)
-from refdesk.engines.storage.rows import (
-    DOCUMENT_COLUMNS,
-    INFO_COLUMNS,
-    IS_IN_PROGRESS,
-    PENDING_COUNT,
-    STATUS_OF_STAGE,
-    build_collection_info,
-    build_document_info,
-    build_document_status,
-    dump_json,
-    fetch_dicts,
-    now,
-    transaction,
 )
 from refdesk.engines.storage.source_rows import (
     SourceRow,
@@ -61,13 +51,135 @@ BUSY_RETRY_SECONDS = 30.0
 _FROM_DOCUMENTS = "FROM documents d JOIN collections c ON c.key = d.collection"
 
 
+# Rows and values
+
+
+STATUS_OF_STAGE: Mapping[str, Status] = {
+    "pending": "pending",
+    "converting": "converting",
+    "indexing": "converting",
+    "embedding": "embedding",
+    "finishing": "embedding",
+    "success": "success",
+    "failed": "failed",
+}
+"""Public status of each internal stage. `indexing` and `finishing` wait for an index to be written."""
+
+IS_IN_PROGRESS = "stage NOT IN ('success', 'failed')"
+"""Condition of the partial index `documents_under_way`, verbatim: SQLite only uses the index for this exact
+expression."""
+
+CONVERSION_SHARE = 0.4
+"""Share of reading and converting in a document's progress. Embedding is the rest."""
+
+STATUS_COLUMNS = (
+    "d.id, c.id AS collection, d.title, d.created_at, d.updated_at, d.size_bytes, d.chunks, d.embedded, d.error, "
+    "d.attempts, d.source, d.metadata, d.key, d.stage"
+)
+"""Fields of `DocumentStatus`, with the key and the stage that its status and progress are computed from."""
+
+INFO_COLUMNS = (
+    "d.id, c.id AS collection, d.title, d.version, d.indexed_at, d.digest, d.source, d.media_type, d.size_bytes, "
+    "d.metadata"
+)
+"""Arguments of `build_document_info`, in order."""
+
+COLLECTION_COLUMNS = (
+    "c.id, c.name, c.description, c.version, c.created_at, c.updated_at, "
+    f"(SELECT count(*) FROM documents d WHERE d.collection = c.key AND {IS_IN_PROGRESS} "
+    "AND stage IN ('pending', 'converting', 'indexing')) AS pending"
+)
+"""Fields of `CollectionInfo` but its number of documents."""
+
+SHORT_DIGEST = 12
+
+
+def fetch_dicts(cursor: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
+    """Yield rows as dictionaries by column name."""
+    names = [column[0] for column in cursor.description]
+    for row in cursor:
+        yield dict(zip(names, row, strict=True))
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Run the block in a transaction: all or nothing, on disk when it ends."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def now() -> str:
+    """Return the current time in the format of rows."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def parse_chunk_number(chunk_id: str, document_id: str) -> int | None:
+    """Return the number of a chunk of this document, or None if it isn't the id of one."""
+    owner, _, name = chunk_id.rpartition("#")
+    number = re.fullmatch(r"c(\d{1,9})", name)
+    return int(number[1]) if number is not None and owner == document_id else None
+
+
+def dump_json(value: Any) -> str:
+    """Serialize a value as JSON with sorted keys."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def build_document_info(*row: Any) -> DocumentInfo:
+    """Build a DocumentInfo from `INFO_COLUMNS`."""
+    id, collection, title, version, indexed_at, digest, source, media_type, size_bytes, metadata = row
+    at = datetime.fromisoformat(indexed_at)
+    about = source, media_type, size_bytes, orjson.loads(metadata)
+    return DocumentInfo(id, collection, title, version, at, digest[:SHORT_DIGEST], *about)
+
+
+def build_document_status(row: Mapping[str, Any], conversion_progress: Mapping[int, float]) -> DocumentStatus:
+    """Build a DocumentStatus from `STATUS_COLUMNS`. `conversion_progress` maps document keys to running conversions."""
+    fields = _parse_times(row) | {"metadata": orjson.loads(row["metadata"])}
+    key, stage = fields.pop("key"), fields.pop("stage")
+    progress = _compute_progress(row, conversion_progress.get(key, 0.0))
+    return DocumentStatus(**fields, status=STATUS_OF_STAGE[stage], progress=progress)
+
+
+def _compute_progress(row: Mapping[str, Any], conversion_progress: float) -> float:
+    match row["stage"]:
+        case "success":
+            return 1.0
+        case "pending" | "failed":
+            return 0.0
+        case "converting":
+            return round(CONVERSION_SHARE * conversion_progress, 3)
+    share = row["embedded"] / row["chunks"] if row["chunks"] else 0.0
+    return round(CONVERSION_SHARE + (1 - CONVERSION_SHARE) * min(share, 1.0) * 0.99, 3)
+
+
+def sum_counts(counts: Collection[Mapping[Status, int]]) -> dict[Status, int]:
+    """Sum the unfinished documents of several tenants by status."""
+    return {status: sum(count[status] for count in counts) for status in IN_PROGRESS}
+
+
+def build_collection_info(row: Mapping[str, Any], *, shared: bool) -> CollectionInfo:
+    """Build a CollectionInfo from `COLLECTION_COLUMNS` and the number of its documents."""
+    return CollectionInfo(**_parse_times(row), shared=shared)
+
+
+def _parse_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, **{name: datetime.fromisoformat(row[name]) for name in ("created_at", "updated_at")}}
+
+
 # Collections
 
 
 def list_collections(database: Database, *, shared: bool) -> list[CollectionInfo]:
     """Return all collections in the order of their ids."""
     rows = database.execute(
-        f"SELECT c.*, (SELECT count(*) FROM documents d WHERE d.collection = c.key) AS documents, {PENDING_COUNT} "
+        f"SELECT {COLLECTION_COLUMNS}, (SELECT count(*) FROM documents d WHERE d.collection = c.key) AS documents "
         "FROM collections c ORDER BY c.id"
     )
     return [build_collection_info(row, shared=shared) for row in fetch_dicts(rows)]
@@ -317,7 +429,7 @@ def list_documents(
     total = database.execute(f"SELECT count(*) {condition}", values).fetchone()[0]
     order = "d.updated_at DESC, d.id" if listing.newest_first else "d.id"
     rows = database.execute(
-        f"SELECT {DOCUMENT_COLUMNS} {condition} ORDER BY {order} LIMIT ? OFFSET ?",
+        f"SELECT {STATUS_COLUMNS} {condition} ORDER BY {order} LIMIT ? OFFSET ?",
         [*values, listing.limit, listing.offset],
     )
     return [build_document_status(row, conversion_progress) for row in fetch_dicts(rows)], total
@@ -331,7 +443,7 @@ def get_statuses(
     for start in range(0, len(ids), 500):
         part = ids[start : start + 500]
         rows = database.execute(
-            f"SELECT {DOCUMENT_COLUMNS} {_FROM_DOCUMENTS} WHERE d.id IN ({', '.join('?' * len(part))})", list(part)
+            f"SELECT {STATUS_COLUMNS} {_FROM_DOCUMENTS} WHERE d.id IN ({', '.join('?' * len(part))})", list(part)
         )
         found |= {row["id"]: build_document_status(row, conversion_progress) for row in fetch_dicts(rows)}
     return [found[id] for id in ids if id in found]
@@ -340,9 +452,7 @@ def get_statuses(
 def load_info(database: Database, id: str) -> DocumentInfo | None:
     """Return the metadata of an indexed document."""
     rows = database.execute(
-        f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
-        "WHERE d.id = ? AND d.indexed_at IS NOT NULL",
-        (id,),
+        f"SELECT {INFO_COLUMNS} {_FROM_DOCUMENTS} WHERE d.id = ? AND d.indexed_at IS NOT NULL", (id,)
     )
     return next(starmap(build_document_info, rows), None)
 

@@ -17,7 +17,7 @@ from anyio import CancelScope, to_thread
 
 from refdesk.calls import TenantId, UserId
 from refdesk.engines.storage.databases import DATABASE, tenant_folder_name, translate_errors
-from refdesk.engines.storage.rows import transaction
+from refdesk.engines.storage.records import transaction
 from refdesk.errors import DependencyError
 
 FILE_NAME = "history.db"

@@ -6,12 +6,12 @@ import os
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import ConvertedSource, FileSource, Source, TextSource, UrlSource
-from refdesk.engines.storage.rows import sha256_hex
 from refdesk.errors import CannotFetch
 from refdesk.validation import shorten
 
@@ -47,7 +47,7 @@ class SourceRow:
             case TextSource(title, text, name):
                 has_title = text.lstrip().startswith("# ")
                 body = (text if has_title else f"# {title}\n\n{text}").encode("utf-8", "replace")
-                return cls(name or slug_of(title) or "text", "text", "", title, "", body, sha256_hex(body))
+                return cls(name or slug_of(title) or "text", "text", "", title, "", body, sha256(body).hexdigest())
 
 
 def _encode_path(path: Path) -> str:
@@ -77,7 +77,7 @@ def derive_name(url: str) -> str:
     except ValueError as error:
         raise CannotFetch(f"{shorten(url)!r} is not a valid URL: {error}.") from error
     path = parts.path.strip("/") or "index"
-    query = f"-{sha256_hex(parts.query.encode())[:8]}" if parts.query else ""
+    query = f"-{sha256(parts.query.encode()).hexdigest()[:8]}" if parts.query else ""
     return f"{parts.hostname or 'web'}{port}/{path}{query}"
 
 
@@ -85,7 +85,7 @@ def make_document_id(collection: str, name: str) -> str:
     """Return a document's id from its path in the collection. A path that has to be changed gets a digest appended."""
     path = "/".join(part for part in escape_invalid(name).split("/") if part not in ("", ".", "..")) or "document"
     clean = _sanitize(path)[-MAX_DOCUMENT_ID:]
-    suffix = "" if clean == path else f"-{sha256_hex(path.encode())[:8]}"
+    suffix = "" if clean == path else f"-{sha256(path.encode()).hexdigest()[:8]}"
     return f"{collection}/{clean}{suffix}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -71,33 +72,27 @@ async def open_endpoint(
     headers = {"Content-Type": "application/json"} | ({"Authorization": authorization} if authorization else {})
     dependency = Dependency("embedding", BREAKER, concurrency=CONCURRENCY, pause=pause, now=now)
     async with open_http_session(address, connect_seconds=timeout_seconds, uses_proxy=True) as session:
-        yield EndpointEmbedder(session, address, headers, model, timeout_seconds, dependency, query_seconds)
+        query_seconds = min(timeout_seconds, query_seconds)
+        yield EndpointEmbedder(session, address, headers, model, timeout_seconds, query_seconds, dependency)
 
 
+@dataclass(eq=False, repr=False)
 class EndpointEmbedder:
     """Embedder that requests vectors in batches. Created by `open_endpoint`."""
 
-    embed_query_sync = None
+    _session: aiohttp.ClientSession
+    _url: URL
+    _headers: Mapping[str, str]
+    _model: str
+    _seconds: float
+    _query_seconds: float
+    dependency: Dependency
+    dimensions: int = 0
+    embed_query_sync: None = None
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        url: URL,
-        headers: Mapping[str, str],
-        model: str,
-        timeout_seconds: float,
-        dependency: Dependency,
-        query_seconds: float,
-    ) -> None:
-        self._session = session
-        self._url = url
-        self._headers = headers
-        self._model = model
-        self._seconds = timeout_seconds
-        self._query_seconds = min(timeout_seconds, query_seconds)
-        self.dependency = dependency
-        self.name = f"endpoint:{model}"
-        self.dimensions = 0
+    @property
+    def name(self) -> str:
+        return f"endpoint:{self._model}"
 
     async def embed_query(self, text: str) -> Vector:
         try:

@@ -22,7 +22,7 @@ from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.engines.embedded.embedding.onnx import ModelFolder, OnnxModel
 from refdesk.errors import CannotConvert, EngineError, RefdeskError
 
-JOBS = "refdesk.engines.embedded.embedding.embedding_job:run"
+JOBS = "refdesk.engines.embedded.embedding.onnx:run_embedding_job"
 
 BATCH = 16
 """Passages per job: about a second of work, which is how long a more urgent job waits."""
@@ -51,12 +51,10 @@ class LocalEmbedder:
         self._threads = CapacityLimiter(QUERY_THREADS)
         self.name = model.name
         self.dimensions = model.dimensions
+        self.embed_query_sync = model.embed
 
     async def embed_query(self, text: str) -> Vector:
         return await to_thread.run_sync(self._model.embed, text, limiter=self._threads)
-
-    def embed_query_sync(self, text: str) -> Vector:
-        return self._model.embed(text)
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """Embed in batches. A call has at most `workers` batches in flight, so that concurrent calls interleave."""

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import platform
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refdesk.documents import tokens
+from refdesk.documents.worker import Progress
 from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError
 
@@ -39,6 +41,20 @@ LENGTH_FILES = ("model.json", "sentence_bert_config.json", "tokenizer_config.jso
 
 ERRORS_ONLY = 3
 """Log level of onnxruntime. Its warnings are about processors and drivers that aren't present."""
+
+
+def _can_overflow() -> bool:
+    """Whether 8-bit products can overflow on this CPU: x86-64 without VNNI, or unknown."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    try:
+        return "vnni" not in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return True
+
+
+IS_EXACT = _can_overflow()
+"""Whether slower, exact 8-bit products are used. Determined at import: the sandbox later hides the CPU information."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +105,9 @@ def _read_json(path: Path) -> dict[str, Any]:
 class OnnxModel:
     """BERT-like model, loaded once on first use. Thread-safe."""
 
-    def __init__(self, folder: ModelFolder, *, is_exact: bool | None = None) -> None:
-        """Create a model. `is_exact` selects slower, exact 8-bit products; by default it depends on the CPU."""
+    def __init__(self, folder: ModelFolder) -> None:
         self.name = folder.name
         self._folder = folder
-        self._is_exact = can_overflow() if is_exact is None else is_exact
         self._lock = threading.Lock()
         self._loaded: _LoadedModel | None = None
 
@@ -117,7 +131,7 @@ class OnnxModel:
     def _load(self) -> _LoadedModel:
         with self._lock:
             if self._loaded is None:
-                self._loaded = _LoadedModel(self._folder, self._is_exact)
+                self._loaded = _LoadedModel(self._folder)
             return self._loaded
 
 
@@ -132,8 +146,8 @@ _INPUTS: Mapping[str, Callable[[Any], Any]] = {
 class _LoadedModel:
     """Inference session and tokenizer of a model."""
 
-    def __init__(self, folder: ModelFolder, is_exact: bool) -> None:
-        self._session = _open_session(folder.path / "model.onnx", is_exact)
+    def __init__(self, folder: ModelFolder) -> None:
+        self._session = _open_session(folder.path / "model.onnx")
         self._inputs = {given.name for given in self._session.get_inputs()}
         self._output = self._session.get_outputs()[0].name
         shape = self._session.get_outputs()[0].shape
@@ -157,20 +171,7 @@ class _LoadedModel:
         return vector / np.float32(math.sqrt(vector.dot(vector)) or 1)
 
 
-CPU_INFO = Path("/proc/cpuinfo")
-
-
-def can_overflow() -> bool:
-    """Whether 8-bit products can overflow on this CPU: x86-64 without VNNI, or unknown."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    try:
-        return "vnni" not in CPU_INFO.read_text()
-    except OSError:
-        return True
-
-
-def _open_session(path: Path, is_exact: bool) -> onnxruntime.InferenceSession:
+def _open_session(path: Path) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(ERRORS_ONLY)
@@ -179,10 +180,31 @@ def _open_session(path: Path, is_exact: bool) -> onnxruntime.InferenceSession:
     options.log_severity_level = ERRORS_ONLY
     # Every text has another length, so memory plans would never be reused.
     options.enable_mem_pattern = False
-    if is_exact:
+    if IS_EXACT:
         # Half as fast. Without it, 8-bit products saturate on CPUs that accumulate them in 16 bits.
         options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a dozen exception types and no common base
         raise EngineError(f"The embedding model {path} cannot be loaded: {error}") from error
+
+
+def run_embedding_job(
+    job: dict[str, Any], source: int | None, output: int | None, progress: Progress
+) -> dict[str, Any]:
+    """Embed the texts of the source, a JSON list, with the built-in model. Runs in a sandboxed worker process.
+
+    The output is the concatenated float32 vectors in the order of the texts.
+    """
+    if source is None or output is None:
+        raise ValueError("every job has a source and an output")
+    texts: list[str] = json.loads(os.pread(source, os.fstat(source).st_size, 0))
+    vectors = memoryview(_load_builtin_model().embed_all(texts).tobytes())
+    while vectors:
+        vectors = vectors[os.write(output, vectors) :]
+    return {"count": len(texts)}
+
+
+@cache
+def _load_builtin_model() -> OnnxModel:
+    return OnnxModel(read_builtin_model())

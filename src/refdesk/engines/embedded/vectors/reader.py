@@ -2,6 +2,10 @@
 
 The manifest names the segments, their deleted documents and the last change. It is replaced atomically, so that readers
 always see a complete commit.
+
+The nearest vectors are found in three stages, each more precise and over fewer rows. In a large segment, only the
+clusters nearest to the query are scanned. The first stage counts differing signs in the prefix of each code, the second
+in the whole code, and the third computes cosines from the 8-bit vectors.
 """
 
 from __future__ import annotations
@@ -9,19 +13,207 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from refdesk.engines.embedded.fulltext import IndexDamaged
-from refdesk.engines.embedded.vectors.scan import EXCLUDED, RowSelection, find_nearest
-from refdesk.engines.embedded.vectors.segment import Flags, Float32s, Numbers, Segment
+from refdesk.engines.embedded.vectors.segment import (
+    COARSE_WORDS,
+    Bytes,
+    Flags,
+    Float32s,
+    Numbers,
+    Segment,
+    Words,
+    encode_signs,
+    split_blocks,
+)
 from refdesk.support.fs import fsync_folder, replace_file
+
+Counts = NDArray[np.unsignedinteger]
+
+BLOCK_ROWS = 8192
+"""The code prefixes of this many rows are 192 KiB, which stays in a core's own cache."""
+
+COARSE_ROWS = 1024
+"""Minimum number of rows that pass the first stage, approximately."""
+
+FINE_ROWS = 200
+"""Minimum number of rows that pass the second stage, approximately. More hardly improve recall."""
+
+FINE_FACTOR = 5
+"""Rows that pass the second stage per requested row, if many are requested."""
+
+COARSE_FACTOR = 6
+"""Rows that pass the first stage per row that passes the second, if these are many."""
+
+MIN_SCANNED_ROWS = 16_384
+"""Minimum number of rows scanned per segment; with fewer, clusters save nothing."""
+
+SCANNED_SHARE = 0.25
+"""Share of a larger segment that is scanned, in the nearest clusters."""
+
+WIDE_SHARE = 0.5
+"""A filter that matches at least this share of a segment still uses the clusters."""
+
+EXACT_ROWS = 1024
+"""Up to this many rows are scored directly."""
+
+SAMPLE_ROWS = 4096
+"""Sample size for the threshold of the first stage. A histogram of all counts would cost as much as the scan."""
+
+LONGEST_STEP = 64
+"""The sample has at least one in this many rows, or it would miss too many of the relevant ones."""
+
+MAX_OVERSHOOT = 4
+"""Multiple of the intended rows that a stage may pass if their counts are equal."""
+
+EXCLUDED = 255
+"""Count of a row excluded by the filter. No count of `COARSE_WORDS` words is as high."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSelection:
+    """Rows of a segment that match the filter."""
+
+    segment: Segment
+    count: int
+    runs: Flags | None = None
+    """Runs of the rows; None means all of the segment."""
+    excluded: Bytes | None = None
+    """Per row, `EXCLUDED` or 0."""
+
+    @property
+    def rows(self) -> Numbers:
+        """Row numbers."""
+        return np.arange(self.count) if self.runs is None else self.segment.table.list_rows(self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _CoarseMatches:
+    """Rows of a segment that passed the first stage."""
+
+    segment: Segment
+    code: Words
+    """The query's code relative to this segment's mean."""
+    rows: Numbers
+    counts: Counts
+    """Differing signs in the code prefix of each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """Counts of the scanned rows of a segment."""
+
+    segment: Segment
+    code: Words
+    counts: Bytes
+    slices: Sequence[slice] = ()
+    """Scanned slices of the clusters, in order. Empty if all rows of the segment were scanned."""
+
+    def select_within(self, threshold: int, limit: int) -> _CoarseMatches:
+        """Select the rows within the threshold; if there are more than `limit`, the nearest of them."""
+        selected = rows = _select_within(self.counts, threshold, limit)
+        if self.slices:
+            starts, stops = np.array([(cluster_slice.start, cluster_slice.stop) for cluster_slice in self.slices]).T
+            ends = (stops - starts).cumsum()
+            shifts: Numbers = (stops - ends)[ends.searchsorted(selected, side="right")]
+            rows = self.segment.clusters.rows.take(selected + shifts)
+        return _CoarseMatches(self.segment, self.code, rows, self.counts[selected])
+
+
+def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
+    """Return the keys of the rows nearest to the query and their cosines, nearest first."""
+    selections = [selection for selection in selections if selection.count]
+    if sum(selection.count for selection in selections) <= EXACT_ROWS:
+        return _score_best([(selection.segment, selection.rows) for selection in selections], query, limit)
+    fine_rows = max(FINE_ROWS, limit * FINE_FACTOR)
+    coarse_rows = max(COARSE_ROWS, COARSE_FACTOR * fine_rows)
+    sweeps = [_sweep(selection, query) for selection in selections]
+    step = min(max(1, sum(len(part.counts) for part in sweeps) // SAMPLE_ROWS), LONGEST_STEP)
+    sample = np.concatenate([part.counts[::step] for part in sweeps])
+    threshold = min(_find_threshold(sample, coarse_rows / step), EXCLUDED - 1)
+    found = [part.select_within(threshold, MAX_OVERSHOOT * coarse_rows) for part in sweeps]
+    counts: list[Counts] = []
+    for part in found:
+        differing = part.segment.suffixes.take(part.rows, axis=0) ^ part.code[COARSE_WORDS:]
+        counts.append(part.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16))
+    threshold = _find_threshold(np.concatenate(counts), fine_rows)
+    best = [
+        (part.segment, part.rows[_select_within(whole, threshold, MAX_OVERSHOOT * fine_rows)])
+        for part, whole in zip(found, counts, strict=True)
+    ]
+    return _score_best(best, query, limit)
+
+
+def _sweep(selection: RowSelection, query: Float32s) -> _Sweep:
+    """Count the differing signs in the code prefixes of all rows to scan."""
+    segment, excluded = selection.segment, selection.excluded
+    code = encode_signs(query[None, :], segment.mean)[0]
+    scanned = max(MIN_SCANNED_ROWS, int(segment.count * SCANNED_SHARE))
+    if scanned >= segment.count or selection.count < WIDE_SHARE * segment.count:
+        included = [
+            block for block in split_blocks(segment.count, BLOCK_ROWS) if excluded is None or not excluded[block].min()
+        ]
+        counts = np.full(segment.count, EXCLUDED, np.uint8)
+        _count_differences(segment.prefixes, code, [(block, counts[block]) for block in included])
+        if excluded is not None:
+            np.bitwise_or(counts, excluded, out=counts)
+        return _Sweep(segment, code, counts)
+    slices = [
+        slice(start, min(start + BLOCK_ROWS, nearest.stop))
+        for nearest in segment.clusters.select_nearest(query, scanned)
+        for start in range(nearest.start, nearest.stop, BLOCK_ROWS)
+    ]
+    ends = [0, *accumulate(cluster_slice.stop - cluster_slice.start for cluster_slice in slices)]
+    counts = np.empty(ends[-1], np.uint8)
+    _count_differences(
+        segment.clusters.prefixes, code, zip(slices, [counts[a:b] for a, b in pairwise(ends)], strict=True)
+    )
+    if excluded is not None:
+        rows = np.concatenate([segment.clusters.rows[cluster_slice] for cluster_slice in slices])
+        np.bitwise_or(counts, excluded.take(rows), out=counts)
+    return _Sweep(segment, code, counts, slices)
+
+
+def _count_differences(prefixes: Words, code: Words, slices: Iterable[tuple[slice, Bytes]]) -> None:
+    """Count the signs in which the prefixes of each slice differ from the code, into the array beside it."""
+    code, shape = code[:COARSE_WORDS, None], (len(prefixes), BLOCK_ROWS)
+    words, counts = np.empty(shape, np.uint64), np.empty(shape, np.uint8)
+    for cluster_slice, total in slices:
+        differing = np.bitwise_xor(prefixes[:, cluster_slice], code, out=words[:, : len(total)])
+        np.add.reduce(np.bitwise_count(differing, out=counts[:, : len(total)]), axis=0, out=total)
+
+
+def _find_threshold(counts: Counts, wanted: float) -> int:
+    """Return the lowest count that includes at least `wanted` rows, or all rows if there are fewer."""
+    return int(np.bincount(counts).cumsum().searchsorted(wanted))
+
+
+def _select_within(counts: Counts, threshold: int, limit: int) -> Numbers:
+    """Return the indices of counts within the threshold, of the lowest ones if there are too many."""
+    (places,) = (counts <= threshold).nonzero()
+    if len(places) > limit:
+        places = np.sort(places[counts[places].argsort(kind="stable")[:limit]])
+    return places
+
+
+def _score_best(found: Sequence[tuple[Segment, Numbers]], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
+    keys = np.concatenate([np.empty(0, np.int64), *(segment.table.keys[rows] for segment, rows in found)])
+    cosines = np.concatenate(
+        [np.empty(0, np.float32), *(segment.compute_cosines(rows, query) for segment, rows in found)]
+    )
+    order = np.lexsort((keys, -cosines))[:limit]
+    return keys[order], cosines[order]
+
 
 MANIFEST = "manifest"
 FORMAT = 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from refdesk.calls import DEFAULT_TENANT, TenantId
 from refdesk.documents.model import Chunk
-from refdesk.engines.r2r.naming import (
+from refdesk.engines.r2r.schemas import (
     decode_chunk,
     decode_description,
     decode_name,
