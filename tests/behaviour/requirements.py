@@ -267,7 +267,7 @@ REQUIREMENTS = {
             "tools/test_conversion.py::test_no_internal_address_is_fetched",
             "tools/test_conversion.py::test_every_tool_has_the_deadline_of_its_work",
             "tools/test_conversion.py::test_a_docling_document_from_elsewhere_is_exported",
-            "documents/export/test_docling.py::test_any_document_is_valid_and_comes_back_as_it_was",
+            "documents/convert/test_docling.py::test_any_document_is_valid_and_comes_back_as_it_was",
         ),
     ),
     "resources and prompts": Requirement(
