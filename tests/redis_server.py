@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -15,14 +14,11 @@ from pathlib import Path
 from refdesk.config import RedisConfig
 from refdesk.config.types import Url
 from refdesk.resilience.redis_connection import RedisLink
+from tests.ports import find_free_port
 from tests.programs import find_program, needs
 from tests.waiting import PATIENCE_SECONDS, eventually_sync
 
 needs_redis = needs("redis-server")
-
-PORTS = range(10_000, 32_768)
-"""Below the ports that Linux gives to outgoing connections: one of those could take the port of a server that is being
-restarted."""
 
 
 class RedisServer:
@@ -32,7 +28,7 @@ class RedisServer:
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = find_free_port()
 
     @property
     def url(self) -> str:
@@ -119,17 +115,6 @@ def redis_server(*options: str) -> Iterator[RedisServer]:
             yield server
         finally:
             server.kill()
-
-
-def _free_port() -> int:
-    while True:
-        port = random.SystemRandom().choice(PORTS)  # as `random` may be seeded alike in several test runs
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def _send(connection: socket.socket, *words: str) -> socket.socket:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from refdesk.cli.checks import EXTRAS
 from refdesk.cli.doctor import FUNCTIONS
 from refdesk.cli.parser import CHECKS
 from refdesk.version import __version__
+from tests.ports import find_free_port
 from tests.processes import started_server
 
 Examine = Callable[..., dict[str, list[tuple[str, str]]]]
@@ -45,9 +45,7 @@ def examine(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("REFDESK_DATA", str(data))
     monkeypatch.setenv("REFDESK__EMBEDDING__SOURCE", "none")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MCP_SERVER_PORT", str(free.getsockname()[1]))
+    monkeypatch.setenv("MCP_SERVER_PORT", str(find_free_port()))
 
     def command(*only: str, code: int = 0) -> dict[str, list[tuple[str, str]]]:
         capsys.readouterr()

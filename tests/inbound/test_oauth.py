@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from socket import socket
 from typing import Any
 
 import httpx2
@@ -32,6 +31,7 @@ from tests.issuers import (
     SigningKey,
     authorization_server,
 )
+from tests.ports import find_free_port
 from tests.processes import started_server
 from tests.servers import NoArguments, RunningServer, whoami
 from tests.waiting import PATIENCE_SECONDS
@@ -213,14 +213,6 @@ async def test_a_session_belongs_to_the_user_of_the_token_and_not_to_the_token(
         assert (await post(server, issuer.token(sub="ann", org="acme", exp=1), ping, **session)).status_code == 401
 
 
-@pytest.fixture
-def unused_port() -> int:
-    with socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
 class Storage(TokenStorage):
     """Where the official client keeps what it was given."""
 
@@ -242,10 +234,10 @@ class Storage(TokenStorage):
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_official_client_finds_its_way_and_comes_back_with_more_scopes(
-    serve: Serve, issuer: AuthorizationServer, unused_port: int, mode: Any
+    serve: Serve, issuer: AuthorizationServer, mode: Any
 ) -> None:
     """From a bare 401 to a token, through our metadata and the issuer's; then step-up for a tool that writes."""
-    own: dict[str, Any] = {"server__port": unused_port, "auth__oauth__audience": None, **SCOPES}
+    own: dict[str, Any] = {"server__port": find_free_port(), "auth__oauth__audience": None, **SCOPES}
     async with serving(serve, issuer, auth__oauth__required_scopes=["read"], **own) as server:
         url, storage = f"{server.url}/mcp", Storage()
         provider = ClientCredentialsOAuthProvider(url, storage, CLIENT, SECRET, issuer=issuer.url)

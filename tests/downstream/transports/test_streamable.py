@@ -14,6 +14,7 @@ from refdesk.errors import ServerAway, ServerGone
 from tests.downstream.contract import Belongings
 from tests.downstream.servers.bad_http import BadHttp, Request, bad_http
 from tests.downstream.transports.conversing import Caller, call_off, conversing
+from tests.ports import find_free_port
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -220,8 +221,8 @@ async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp) -> N
     assert [type(error) for error in conversation.host.losses] == [ServerGone]
 
 
-async def test_a_server_that_is_not_there_is_away(free_port: int) -> None:
-    async with conversing(open_streamable, f"http://127.0.0.1:{free_port}/mcp", greeted=False) as conversation:
+async def test_a_server_that_is_not_there_is_away() -> None:
+    async with conversing(open_streamable, f"http://127.0.0.1:{find_free_port()}/mcp", greeted=False) as conversation:
         for _ in range(2):
             with pytest.raises(ServerAway, match="no server is listening at its address"):
                 await conversation.call("any")
@@ -262,10 +263,3 @@ async def _round(server: BadHttp, tool: str) -> None:
 
 def _gets(server: BadHttp) -> list[Request]:
     return [request for request in server.seen if request.method == "GET"]
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

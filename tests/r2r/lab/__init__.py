@@ -23,8 +23,9 @@ from uuid import uuid4
 
 import httpx2
 
+from tests.ports import find_free_port
 from tests.r2r.lab.postgres import Postgres
-from tests.r2r.lab.processes import LabFailure, Program, free_port
+from tests.r2r.lab.processes import LabFailure, Program
 from tests.r2r.lab.wheels import CACHE, Programs, Unavailable, install_programs
 from tests.waiting import PATIENCE_SECONDS
 
@@ -53,7 +54,7 @@ class Provider:
     """The models that R2R asks, seen from a test."""
 
     def __init__(self, folder: Path) -> None:
-        port = free_port()
+        port = find_free_port()
         self.url = f"http://127.0.0.1:{port}/v1"
         self._http = httpx2.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS, verify=False, trust_env=False
@@ -99,7 +100,7 @@ class Lab:
         self.folder = folder
         self.provider = provider
         self._programs = programs
-        self._port = free_port()
+        self._port = find_free_port()
         self._environment = _environment(programs, self._port, postgres, provider)
         self.url = f"http://127.0.0.1:{self._port}"
         self._http = httpx2.Client(base_url=f"{self.url}/v3", timeout=PATIENCE_SECONDS, verify=False, trust_env=False)

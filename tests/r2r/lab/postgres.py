@@ -12,7 +12,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.r2r.lab.processes import Program, free_port
+from tests.ports import find_free_port
+from tests.r2r.lab.processes import Program
 from tests.r2r.lab.wheels import Unavailable
 from tests.waiting import PATIENCE_SECONDS
 
@@ -45,7 +46,7 @@ class Postgres:
         self._account = "nobody" if os.geteuid() == 0 else ""
         self._require_that_it_can_be_run()
         self._initialise()
-        self.port = free_port()
+        self.port = find_free_port()
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         command: list[str | Path] = [programs / "postgres", "-D", self._folder, "-p", str(self.port), *settings]
         self._program = Program(command, self._log, user=self._account, ended_by=signal.SIGINT)
