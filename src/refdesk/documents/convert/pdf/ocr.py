@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -87,11 +87,15 @@ ReportPage = Callable[[int], None]
 
 
 class _PageOutcome(Enum):
-    READ = auto()
-    EMPTY = auto()
-    LATE = auto()
-    FAILED = auto()
-    NOT_INSTALLED = auto()
+    """What became of a scanned page, with the end of its warning."""
+
+    READ = "of text; {its} text was recognised and may hold errors."
+    EMPTY = "in which no text was found."
+    LATE = (
+        "of text and {was} not read, since recognising {them} would have taken too long; ask for {them} by page number."
+    )
+    FAILED = "of text and {was} not read, since recognition failed ({failure}); give a searchable file."
+    NOT_INSTALLED = f"of text and {{was}} not read; give a searchable file, or install recognition: {INSTALL}."
 
 
 def is_scanned(page: PageContent) -> bool:
@@ -259,20 +263,9 @@ def _round_to_half(points: float) -> float:
 
 def _format_warning(outcome: _PageOutcome, numbers: Sequence[int], failure: str) -> str:
     one = len(numbers) == 1
-    pictures = f"{format_pages(numbers)} {'a picture' if one else 'pictures'}"
     was, its, them = ("was", "its", "it") if one else ("were", "their", "them")
-    unread = f"{pictures} of text and {was} not read"
-    match outcome:
-        case _PageOutcome.READ:
-            return f"{pictures} of text; {its} text was recognised and may hold errors."
-        case _PageOutcome.EMPTY:
-            return f"{pictures} in which no text was found."
-        case _PageOutcome.LATE:
-            return f"{unread}, since recognising {them} would have taken too long; ask for {them} by page number."
-        case _PageOutcome.FAILED:
-            return f"{unread}, since recognition failed ({failure}); give a searchable file."
-        case _PageOutcome.NOT_INSTALLED:
-            return f"{unread}; give a searchable file, or install recognition: {INSTALL}."
+    ending = outcome.value.format(was=was, its=its, them=them, failure=failure)
+    return f"{format_pages(numbers)} {'a picture' if one else 'pictures'} {ending}"
 
 
 def format_pages(numbers: Sequence[int]) -> str:
