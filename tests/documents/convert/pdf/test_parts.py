@@ -12,7 +12,7 @@ from refdesk.documents.convert.pdf.metadata import parse_date
 from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.pdfium import Font
 from refdesk.documents.convert.pdf.pipeline import choose_sample
-from refdesk.documents.convert.pdf.text import join_text
+from refdesk.documents.convert.pdf.text import join_lines
 
 ROMAN = Font("Serif", bold=False, italic=False, fixed=False)
 
@@ -40,7 +40,7 @@ def line(text: str, *, page: int = 1, base: float = 100, left: float = 50) -> Li
 def test_a_hyphen_at_a_line_end_is_dropped_only_where_it_divides_one_word(
     upper: str, lower: str, vocabulary: set[str], whole: str
 ) -> None:
-    assert join_text([line(upper), line(lower, base=112)], vocabulary) == whole
+    assert join_lines([line(upper), line(lower, base=112)], vocabulary)[0] == whole
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,6 @@ def join_lines(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tupl
     return text, () if is_uniform else tuple(Span(start, end, kind) for start, end, kind in kinds if kind)
 
 
-def join_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
-    """Join lines to one text."""
-    return join_lines(lines, vocabulary)[0]
-
-
 class _Writer:
     """Builder of text and spans, word by word."""
 
