@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 from xml.etree.ElementTree import Element
 
@@ -37,7 +38,6 @@ class ListPosition:
 class DocxStyle:
     """A style with everything it inherits."""
 
-    name: str = ""
     role: Role = "text"
     level: int = 0
     list_id: str | None = None
@@ -86,7 +86,7 @@ class Styles:
     def __init__(self, root: Element | None) -> None:
         nodes = root.findall("{w}style") if root is not None else []
         self._nodes = {node.get("{w}styleId", ""): node for node in nodes}
-        self._resolved: dict[str, DocxStyle] = {}
+        self.get = cache(self._resolve)
         defaults = (node for node in nodes if node.get("{w}default") in ("1", "true"))
         ids = (node.get("{w}styleId", "") for node in defaults if node.get("{w}type") == "paragraph")
         self.default_id = next(ids, "")
@@ -94,14 +94,8 @@ class Styles:
         default_font = fonts.get("{w}ascii", "") if fonts is not None else ""
         self.is_monospaced = is_fixed_pitch(default_font) or self.get(self.default_id).fixed_pitch
 
-    def get(self, style_id: str) -> DocxStyle:
-        """Return the style with this id, or a plain one."""
-        known = self._resolved.get(style_id)
-        if known is None:
-            known = self._resolved[style_id] = self._resolve(style_id)
-        return known
-
     def _resolve(self, style_id: str) -> DocxStyle:
+        """Return the style with this id, or a plain one."""
         ancestry = list(self._iter_ancestry(style_id))
         if not ancestry:
             return PLAIN_STYLE
@@ -116,7 +110,6 @@ class Styles:
         fonts = (find_path(node, "{w}rPr", "{w}rFonts") for node in ancestry)
         font = next((name for each in fonts if each is not None and (name := each.get("{w}ascii"))), "")
         return DocxStyle(
-            name=names[0],
             role=role,
             level=level,
             list_id=_read_value(place, "numId") if place is not None else None,
