@@ -55,7 +55,7 @@ def convert_sheets(source: SourceFile) -> Document:
         sheets = list(_read_xls_sheets(source.data, warnings))
     wanted = source.select_pages(len(sheets))
     blocks = [block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)]
-    return source.build_document("sheet", wanted, len(sheets), blocks, {}, (), warnings=warnings)
+    return source.build_document("sheet", len(sheets), blocks, {}, (), warnings=warnings)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def convert(source: SourceFile) -> Document:
         blocks=blocks,
         tags=tags,
         properties=properties,
-        warnings=("Macros in the file were left out.",) if package.has_macros else (),
+        warnings=tuple(package.warn_macros()),
     )
 
 

@@ -99,7 +99,7 @@ def convert(source: SourceFile) -> Document:
     slides = file.body.findall("{drawing}page")
     wanted = source.select_pages(len(slides))
     blocks = [block for number in wanted for block in _read_slide(file, slides[number - 1], number)]
-    return source.build_document("slide", wanted, len(slides), blocks, *file.package.read_properties())
+    return source.build_document("slide", len(slides), blocks, *file.package.read_properties())
 
 
 def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
@@ -204,14 +204,12 @@ def convert_sheets(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> 
     nodes = file.body.findall("{table}table")
     hidden = [node.get("{table}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
-    wanted = source.select_pages(len(visible))
     budget = sheets.Budget(max_cells)
     warnings = list(sheets.warn_hidden(hidden))
     blocks: list[Block] = []
-    for number in wanted:
+    for number in source.select_pages(len(visible)):
         blocks += sheets.build_sheet_blocks(_read_sheet(file, visible[number - 1], budget, warnings), number)
-    properties, tags = file.package.read_properties()
-    return source.build_document("sheet", wanted, len(visible), blocks, properties, tags, warnings=warnings)
+    return source.build_document("sheet", len(visible), blocks, *file.package.read_properties(), warnings=warnings)
 
 
 def _read_sheet(file: _File, node: Element, budget: sheets.Budget, warnings: list[str]) -> sheets.Sheet:

@@ -64,12 +64,9 @@ def convert(source: SourceFile) -> Document:
         )
         if numbers
     ]
-    if package.has_macros:
-        warnings.append("Macros in the file were left out.")
+    warnings += package.warn_macros()
     properties, tags = package.read_properties()
-    return source.build_document(
-        "slide", wanted, len(names), deck.blocks, properties, tags, size=deck.size, warnings=warnings
-    )
+    return source.build_document("slide", len(names), deck.blocks, properties, tags, size=deck.size, warnings=warnings)
 
 
 def _to_points(node: Element, name: str) -> float:

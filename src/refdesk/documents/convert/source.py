@@ -55,7 +55,6 @@ class SourceFile:
     def build_document(
         self,
         kind: PageKind,
-        selected: range,
         total: int,
         blocks: Sequence[Block],
         properties: Mapping[str, str],
@@ -65,6 +64,7 @@ class SourceFile:
         warnings: Iterable[str] = (),
     ) -> Document:
         """Build the document of the selected slides or sheets; the name of a sheet isn't a title."""
+        selected = self.select_pages(total)
         return Document(
             title=self.choose_title(properties, () if kind == "sheet" else blocks),
             blocks=tuple(blocks),
