@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,8 +86,6 @@ class Conversions:
         store: Store,
         fetcher: Fetcher,
         metrics: Metrics,
-        *,
-        get_time_limit: Callable[[int], float] = get_time_limit,
     ) -> None:
         self._sandbox = sandbox
         self._internal_sandbox = internal_sandbox
@@ -97,7 +95,6 @@ class Conversions:
         self._locks_by_name = WeakValueDictionary[str, asyncio.Lock]()
         """A lock goes with its last user."""
         self.get_time_limit = get_time_limit
-        """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
     async def open(self, tenant: TenantId, handle: str) -> PackedDocument | None:
         """Open a converted document of a tenant, or return None."""
