@@ -131,7 +131,9 @@ class Fetcher:
         self._trust = trust
         self._session: aiohttp.ClientSession | None = None
         self._opening = anyio.Lock()
-        self._robots_cache = RobotsCache(now)
+        self._now = now
+        self._robots = BoundedDict[str, tuple[float, Robots]](MAX_SITES)
+        """When the robots.txt of a site expires, and its rules."""
 
     async def fetch(
         self, url: str, *, etag: str | None = None, last_modified: str | None = None, progress: Progress | None = None
@@ -247,11 +249,11 @@ class Fetcher:
 
     async def _check_robots(self, url: URL) -> None:
         site = url.origin() / "robots.txt"
-        robots = self._robots_cache.get(str(site))
-        if robots is None:
+        until, robots = self._robots.get(str(site), (0.0, Robots()))
+        if self._now() >= until:
             async with self._follow(site, {}, respect_robots=False) as response:
                 robots = await _read_robots(response)
-            self._robots_cache.put(str(site), robots)
+            self._robots[str(site)] = (self._now() + ROBOTS_SECONDS, robots)
         if not robots.allow(url.raw_path_qs):
             raise CannotFetch(
                 f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
@@ -262,23 +264,6 @@ class Fetcher:
 def open_fetcher(rules: FetchRules, *, resolver: Resolver = resolve) -> AbstractAsyncContextManager[Fetcher]:
     """Open a fetcher and close its connections at the end."""
     return aclosing(Fetcher(rules, resolver=resolver))
-
-
-class RobotsCache:
-    """Cache of parsed robots.txt files."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._entries = BoundedDict[str, tuple[float, Robots]](MAX_SITES)
-
-    def get(self, site: str) -> Robots | None:
-        """Return the rules of a site, unless they are missing or expired."""
-        until, robots = self._entries.get(site, (0.0, None))
-        return robots if self._now() < until else None
-
-    def put(self, site: str, robots: Robots) -> None:
-        """Cache the rules of a site."""
-        self._entries[site] = (self._now() + ROBOTS_SECONDS, robots)
 
 
 async def _read_robots(response: aiohttp.ClientResponse) -> Robots:
