@@ -15,10 +15,6 @@ Progress = Callable[[float, float, str], None]
 """Called with the amount done, the total, and a description."""
 
 
-def ignore_progress(_done: float, _total: float, _doing: str) -> None:
-    """Ignore progress."""
-
-
 @dataclass(frozen=True, slots=True)
 class PageRange:
     """Pages to convert, counted from 1, both ends included."""
@@ -39,7 +35,7 @@ class SourceFile:
     url: str = ""
     """URL of the file, the base of relative links."""
     pages: PageRange | None = None
-    progress: Progress = ignore_progress
+    progress: Progress = lambda _done, _total, _doing: None
 
     def select_pages(self, total: int) -> range:
         """Return the numbers of the pages to convert, counted from 1; all unless some are selected."""
