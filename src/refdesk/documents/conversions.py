@@ -204,8 +204,7 @@ class Conversions:
         self, url: str, etag: str | None, last_modified: str | None, progress: Progress
     ) -> AsyncIterator[Fetched]:
         """Fetch a URL as an open file, or learn that it hasn't changed."""
-        validators = {"etag": etag or None, "last_modified": last_modified or None}
-        fetched = await self._fetcher.fetch(url, progress=progress, **validators)
+        fetched = await self._fetcher.fetch(url, etag=etag, last_modified=last_modified, progress=progress)
         async with in_thread(lambda: fetched.file):
             yield fetched
 
