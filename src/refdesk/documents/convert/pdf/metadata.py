@@ -7,7 +7,6 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice, takewhile
 from pathlib import PurePath
 from typing import Any
@@ -145,12 +144,20 @@ def read_outline(document: Any, first: int, last: int) -> tuple[int, list[Bookma
     marks = list(islice(document.get_toc(MAX_DEPTH), MAX_BOOKMARKS))
     places = range(len(marks))
 
-    @cache
+    pages: dict[int, int] = {}
+
     def find_page(place: int) -> int:
         """Return the page of a bookmark; one without a page counts as on that of the one before."""
-        destination = _find_destination(document, marks[place])
-        page = int(raw.FPDFDest_GetDestPageIndex(document.raw, destination)) if destination else -1
-        return find_page(place - 1) if page < 0 < place else page
+        start = place
+        while start not in pages:
+            destination = _find_destination(document, marks[start])
+            page = int(raw.FPDFDest_GetDestPageIndex(document.raw, destination)) if destination else -1
+            if page >= 0 or not start:
+                pages[start] = page
+            else:
+                start -= 1
+        pages.update(dict.fromkeys(range(start + 1, place + 1), pages[start]))
+        return pages[place]
 
     if first > 0 or last < len(document) - 1:
         start = bisect_left(places, first, key=find_page)
