@@ -11,7 +11,7 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -20,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from refdesk.documents.convert.source import Progress
 
 from .layout import compute_area
 from .page_reader import PageContent, Word
@@ -82,9 +84,6 @@ VERTICAL_RATIO = 1.5
 
 _FONT = Font("", bold=False, italic=False, fixed=False)
 
-ReportPage = Callable[[int], None]
-"""Called with the number of the page about to be recognized."""
-
 
 class _PageOutcome(Enum):
     """What became of a scanned page, with the end of its warning."""
@@ -108,10 +107,10 @@ def is_scanned(page: PageContent) -> bool:
 class PageRecognizer:
     """Recognizes the scanned pages among the wanted ones within a time budget."""
 
-    def __init__(self, document: Any, wanted: range, report: ReportPage, *, seconds: float | None = None) -> None:
+    def __init__(self, document: Any, wanted: range, progress: Progress, *, seconds: float | None = None) -> None:
         self._document = document
         self._wanted = wanted
-        self._report = report
+        self._progress = progress
         self._seconds = _compute_time_limit() if seconds is None else seconds
         self._spent = 0.0
         self._longest = 0.0
@@ -139,7 +138,9 @@ class PageRecognizer:
             return _PageOutcome.FAILED
         if self._spent + self._longest >= self._seconds:
             return _PageOutcome.LATE
-        self._report(page.number)
+        # It takes seconds per page, mostly before the first batch of pages ends.
+        done, message = page.number - 1 - self._wanted[0], f"recognising page {page.number} of {len(self._document)}"
+        self._progress(done, len(self._wanted), message)
         since = time.monotonic()
         try:
             return _PageOutcome.READ if self._run_ocr(page) else _PageOutcome.EMPTY

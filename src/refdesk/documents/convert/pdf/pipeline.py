@@ -60,12 +60,7 @@ def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_secon
     with open_pdf(source.data, source.name) as document:
         total = len(document)
         wanted = _select_pages(source, total, max_pages)
-
-        def report_ocr(number: int) -> None:
-            """Report OCR progress; it takes seconds per page, mostly before the first batch ends."""
-            source.progress(number - 1 - wanted[0], len(wanted), f"recognising page {number} of {total}")
-
-        recognition = PageRecognizer(document, wanted, report_ocr, seconds=recognition_seconds)
+        recognition = PageRecognizer(document, wanted, source.progress, seconds=recognition_seconds)
         survey = Survey(document, wanted[0], wanted[-1], is_tagged(document), recognition)
         drafting = DraftBuilder(survey.measures)
         assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(document))
