@@ -36,7 +36,7 @@ class _File:
         if content is None or body is None or not len(body):
             raise CannotConvert("The file is broken: it has no content; save it again")
         self.body = body[0]
-        self._numbered = {
+        self.numbered_levels = {
             (style.get("{style}name", ""), level.get("{text}level", ""))
             for style in content.iter("{text}list-style")
             for level in style.findall("{text}list-level-style-number")
@@ -49,9 +49,6 @@ class _File:
         style = self._styles.get(node.get("{table}style-name", ""))
         shown = style.find("{style}table-properties") if style is not None else None
         return shown is not None and shown.get("{table}display") == "false"
-
-    def is_numbered(self, style: str, depth: int) -> bool:
-        return (style, str(depth + 1)) in self._numbered
 
     def read_runs(self, paragraph: Element) -> Runs:
         """Read the text of a paragraph, with elements and tails on a stack."""
@@ -166,7 +163,7 @@ def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -
             elif depth >= 0:
                 numbers += [0] * (depth + 1 - len(numbers))
                 numbers[depth] += 1
-                ordered = file.is_numbered(style, depth)
+                ordered = (style, str(depth + 1)) in file.numbered_levels
                 found.add(ListItem(text, spans, depth, ordered, numbers[depth] if ordered else 1, place))
             elif runs.is_all_code():
                 found.add(Code(runs.raw().rstrip(), place=place))
