@@ -14,7 +14,7 @@ from refdesk.documents.convert.pdf.pdfium import Font
 from refdesk.documents.convert.pdf.pipeline import choose_sample
 from refdesk.documents.convert.pdf.text import join_lines
 
-ROMAN = Font("Serif", bold=False, italic=False, fixed=False)
+ROMAN = Font(bold=False, italic=False, fixed=False)
 
 
 def line(text: str, *, page: int = 1, base: float = 100, left: float = 50) -> Line:

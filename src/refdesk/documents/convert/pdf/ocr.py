@@ -82,7 +82,7 @@ BASELINE_OFFSET = 0.35
 VERTICAL_RATIO = 1.5
 """Ratio of height to width from which a line is vertical and skipped."""
 
-_FONT = Font("", bold=False, italic=False, fixed=False)
+_FONT = Font(bold=False, italic=False, fixed=False)
 
 
 class _PageOutcome(Enum):
