@@ -45,7 +45,6 @@ class _Writer:
         self._vocabulary = vocabulary
         self.pieces: list[str] = []
         self._length = 0
-        self._last = ""
         self.kinds: list[tuple[int, int, SpanKind | None]] = []
 
     def add_line(self, words: Sequence[Word]) -> None:
@@ -59,15 +58,15 @@ class _Writer:
                 self.kinds[-1] = (self.kinds[-1][0], self._length, kind)
             else:
                 self.kinds.append((start, self._length, kind))
-            self._last = word.text
 
     def _separate(self, word: Word, first: bool) -> None:
-        if not first or not self._last.endswith("-") or len(self._last) < 2:
+        last = self.pieces[-1]
+        if not first or not last.endswith("-") or len(last) < 2:
             self._add(" ")
             return
-        joint = _choose_joint(self._last[:-1], word.text, self._vocabulary)
+        joint = _choose_joint(last[:-1], word.text, self._vocabulary)
         if not joint:  # drop the hyphen
-            self.pieces[-1] = self.pieces[-1][:-1]
+            self.pieces[-1] = last[:-1]
             self._length -= 1
             start, end, kind = self.kinds[-1]
             self.kinds[-1] = (start, end - 1, kind)
