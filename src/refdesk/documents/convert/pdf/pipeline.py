@@ -115,7 +115,10 @@ def _add_tables_and_pictures(page: PageLines, survey: Survey) -> PageLines:
     page.tables = {id(inside[0]): table for table, inside in found if inside}
     page.taken = frozenset(id(line) for _, inside in found for line in inside)
     survey.add_styled_headings(page)
-    page.pictures = _select_pictures(page.content)
+    # Smaller pictures are icons, and larger ones the background of the page.
+    largest = SCANNED_COVER * 1.6 * (page.content.width * page.content.height)
+    pictures = (box for box in page.content.pictures if MIN_PICTURE_AREA <= compute_area(box) <= largest)
+    page.pictures = sorted(pictures, key=lambda box: box[1])
     return page
 
 
@@ -140,15 +143,6 @@ def _find_lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
         for line in lines
         if top <= line.base - 0.3 * line.size <= bottom and left - 3 <= (line.left + line.right) / 2 <= right + 3
     ]
-
-
-def _select_pictures(content: PageContent) -> list[Box]:
-    """Return the pictures from top to bottom, without icons and page backgrounds."""
-    whole = content.width * content.height
-    return sorted(
-        (box for box in content.pictures if MIN_PICTURE_AREA <= compute_area(box) <= SCANNED_COVER * 1.6 * whole),
-        key=lambda box: box[1],
-    )
 
 
 class Survey:
