@@ -119,7 +119,6 @@ class Conversions:
 
     @contextmanager
     def _measure(self) -> Iterator[ConversionRecord]:
-        """Record a conversion and its outcome."""
         with self._metrics.conversion() as metric:
             try:
                 yield metric

@@ -359,7 +359,6 @@ def _can_decode(codings: list[str]) -> bool:
 
 
 def _suggest_action(status: int, retry_after: float | None) -> str:
-    """Return advice for a status."""
     if retry_after is not None:
         return f"Try again in {retry_after:g} seconds."
     if status in (401, 402, 403, 407, 451):

@@ -106,8 +106,7 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
     has_subtitle = any(_get_role(shape) == "subtitle" for shape in shapes)
     for shape in sorted(shapes, key=lambda shape: _get_role(shape) != "title"):
         if _get_role(shape) == "title":
-            text = " ".join(file.join_text(shape).split())
-            if text:
+            if text := " ".join(file.join_text(shape).split()):
                 found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
         elif _get_role(shape) not in _REPEATED:
             table = shape.find("{table}table")
@@ -127,8 +126,7 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
                 _add_texts(file, shape, place, found)
     notes = slide.find("{presentation}notes")
     noted = [shape for shape in _iter_shapes(notes) if _get_role(shape) == "notes"] if notes is not None else []
-    text = "\n".join(filter(None, map(file.join_text, noted)))
-    if text:
+    if text := "\n".join(filter(None, map(file.join_text, noted))):
         found.add(Paragraph(text, role="note", place=place))
     return found.build()
 

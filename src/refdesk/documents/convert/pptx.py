@@ -118,8 +118,7 @@ class _LayoutDefaults:
             self._add_box(shape, own)
 
     def _add_box(self, shape: Element, own: Element) -> None:
-        box = _read_box(shape)
-        if box:
+        if box := _read_box(shape):
             ranked = (len(self._boxes), box)
             self._boxes.setdefault(("type", own.get("type", "obj")), ranked)
             self._boxes.setdefault(("idx", own.get("idx", "")), ranked)
@@ -185,8 +184,7 @@ class _Slide:
         shapes = notes.iter("{p}sp") if notes is not None else ()
         bodies = [shape.find("{p}txBody") for shape in shapes if _get_kind(shape) == "body"]
         lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter("{a}p")]
-        text = "\n".join(filter(None, lines))
-        if text:
+        if text := "\n".join(filter(None, lines)):
             self.blocks.add(Paragraph(text, role="note", place=Place(self._number)))
 
     def _add_shape(self, shape: Element, kind: str) -> None:

@@ -61,10 +61,6 @@ class InlineText:
         self._spans: list[Span] = []
 
     @property
-    def is_at_line_break(self) -> bool:
-        return bool(self._parts) and self._parts[-1][-1] == "\n"
-
-    @property
     def tail(self) -> str:
         """The last two characters."""
         return "".join(self._parts[-2:])[-2:]
@@ -207,8 +203,7 @@ def extract_code(node: LexborNode) -> str:
 
 def extract_formula(node: LexborNode) -> str:
     """Return a formula as TeX if the page has it, else its characters."""
-    source = node.css_first(_TEX)
-    if source is not None:
+    if (source := node.css_first(_TEX)) is not None:
         return source.text().strip()
     return (node.attributes.get("alttext") or "").strip() or " ".join(node.text().split())
 

@@ -360,8 +360,7 @@ class HtmlWalker:
 
     def _open_preformatted(self, node: LexborNode, _attributes: Attributes) -> bool:
         self.end_block()
-        text = extract_code(node)
-        if text:
+        if text := extract_code(node):
             self.blocks.append(Code(text, detect_language(node)))
         return False
 
@@ -378,8 +377,7 @@ class HtmlWalker:
         return False
 
     def _open_anchor(self, _node: LexborNode, attributes: Attributes) -> bool:
-        target = resolve_link(attributes.get("href") or "", self.base)
-        if target:
+        if target := resolve_link(attributes.get("href") or "", self.base):
             self._open_span("link", target)
         return True
 
@@ -396,7 +394,7 @@ class HtmlWalker:
 
     def _break_line(self, _node: LexborNode, _attributes: Attributes) -> bool:
         """Break the line; two breaks in a row end a paragraph."""
-        if self._text.is_at_line_break:
+        if self._text.tail.endswith("\n"):
             self.end_block()
         else:
             self._text.add_line_break()
@@ -428,8 +426,7 @@ class HtmlWalker:
         if caption is None or node.css_first("table, pre") is not None or node.css_first("img, svg, picture") is None:
             return self._separate()
         self.end_block()
-        text = extract_text(caption)
-        self.blocks.append(Picture(text))
+        self.blocks.append(Picture(extract_text(caption)))
         return False
 
 

@@ -177,8 +177,7 @@ def _read_title(mark: Any) -> str:
 
 
 def _find_destination(document: Any, mark: Any) -> Any:
-    destination = raw.FPDFBookmark_GetDest(document.raw, mark)
-    if destination:
+    if destination := raw.FPDFBookmark_GetDest(document.raw, mark):
         return destination
     action = raw.FPDFBookmark_GetAction(mark)
     return raw.FPDFAction_GetDest(document.raw, action) if action else None
