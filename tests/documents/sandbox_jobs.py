@@ -18,7 +18,7 @@ from refdesk.errors import CannotConvert
 FORGED = {"forged": True}
 
 
-def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
+def run(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """Do what the job names."""
     if job["do"] == "copy":
         return copy(source, output)
@@ -32,10 +32,8 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
     return ACTIONS[job["do"]](job) or {"pid": os.getpid()}
 
 
-def copy(source: int | None, output: int | None) -> dict[str, Any]:
+def copy(source: int, output: int) -> dict[str, Any]:
     """Copy from the one file to the other."""
-    assert source is not None
-    assert output is not None
     return {"copied": os.write(output, os.read(source, 1_000_000))}
 
 
@@ -46,9 +44,8 @@ def report(steps: int, progress: Progress) -> dict[str, Any]:
     return {"steps": steps}
 
 
-def fill(output: int | None, size: int) -> dict[str, Any]:
+def fill(output: int, size: int) -> dict[str, Any]:
     """Write so many bytes."""
-    assert output is not None
     written = 0
     while written < size:
         written += os.write(output, bytes(min(100_000, size - written)))

@@ -8,7 +8,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,11 +25,9 @@ from refdesk.documents.fetch import (
     Fetched,
     Fetcher,
     FetchRules,
-    RobotsCache,
     iter_decoded,
     open_fetcher,
 )
-from refdesk.documents.robots import Robots
 from refdesk.documents.ssrf import AddressPolicy, CheckedResolver, Resolver, is_public, parse_networks, resolve
 from refdesk.errors import CannotFetch
 from tests.certificates import write_certificate
@@ -834,19 +832,21 @@ async def test_a_robots_txt_cannot_lead_to_an_internal_address(web: Web, listene
     assert connections(listeners) == 0
 
 
-def test_the_rules_of_a_site_are_forgotten_after_an_hour() -> None:
+async def test_the_rules_of_a_site_are_forgotten_after_an_hour(web: Web) -> None:
     now = 100.0
-    sites = RobotsCache(lambda: now)
-    sites.put("a", Robots())
-    now += ROBOTS_SECONDS - 1
-    assert sites.get("a") == Robots()
-    now += 1
-    assert sites.get("a") is None
+    web.pages["/"] = answer(b"x")
+    async with aclosing(Fetcher(POLITE, now=lambda: now)) as fetcher:
+        for waited, reads in ((0, 1), (ROBOTS_SECONDS - 1, 1), (1, 2)):
+            now += waited
+            (await fetcher.fetch(web.url("/"))).file.close()
+            assert web.paths.count("/robots.txt") == reads
 
 
-def test_only_so_many_sites_are_remembered() -> None:
-    sites = RobotsCache(lambda: 0.0)
-    for number in range(MAX_SITES + 1):
-        sites.put(str(number), Robots())
-    assert sites.get("0") is None
-    assert sites.get("1") == sites.get(str(MAX_SITES)) == Robots()
+async def test_only_so_many_sites_are_remembered(web: Web) -> None:
+    web.pages["/"] = answer(b"x")
+    async with open_fetcher(POLITE, resolver=answering(["127.0.0.1"])) as fetcher:
+        for number in (*range(MAX_SITES + 1), 1, MAX_SITES):
+            (await fetcher.fetch(web.url("/", f"site{number}.example"))).file.close()
+        assert web.paths.count("/robots.txt") == MAX_SITES + 1
+        (await fetcher.fetch(web.url("/", "site0.example"))).file.close()
+        assert web.paths.count("/robots.txt") == MAX_SITES + 2

@@ -11,12 +11,12 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import anyio
 import pytest
 
-from refdesk.documents.sandbox import MAX_WAITING, Sandbox, SandboxLimits, open_sandbox
+from refdesk.documents.sandbox import MAX_WAITING, Progress, Sandbox, SandboxLimits, open_sandbox
 from refdesk.documents.worker import PROGRESS_SECONDS
 from refdesk.errors import CannotConvert, Overloaded
 from tests.processes import children
@@ -44,8 +44,17 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-async def do(sandbox: Sandbox, what: str, *, seconds: float = PATIENCE, **more: Any) -> dict[str, Any]:
-    return await sandbox.run({"do": what, **more}, source=None, output=None, seconds=seconds)
+def open_nothing() -> IO[bytes]:
+    """A file for jobs that read and write none."""
+    return open(os.devnull, "r+b")
+
+
+async def do(
+    sandbox: Sandbox, what: str, *, seconds: float = PATIENCE, progress: Progress | None = None, **more: Any
+) -> dict[str, Any]:
+    with open_nothing() as nothing:
+        fd = nothing.fileno()
+        return await sandbox.run({"do": what, **more}, source=fd, output=fd, seconds=seconds, progress=progress)
 
 
 async def complaint(sandbox: Sandbox, what: str, **more: Any) -> str:
@@ -122,8 +131,8 @@ async def test_progress_arrives_and_no_more_often_than_anybody_looks(sandbox: Sa
     async def note(done: float, total: float, message: str) -> None:
         seen.append((done, total, message))
 
-    job, began = {"do": "report", "steps": 2000}, anyio.current_time()
-    assert await sandbox.run(job, source=None, output=None, seconds=PATIENCE, progress=note) == {"steps": 2000}
+    began = anyio.current_time()
+    assert await do(sandbox, "report", steps=2000, progress=note) == {"steps": 2000}
     assert seen[0] == (0.0, 2000.0, "step 0")
     assert len(seen) <= 1 + (anyio.current_time() - began) / (PROGRESS_SECONDS / 2)
 
@@ -133,9 +142,7 @@ async def test_an_error_in_the_progress_callback_reaches_the_caller(sandbox: San
         raise ConnectionError("the client is gone")
 
     with pytest.raises(ConnectionError):
-        await sandbox.run(
-            {"do": "report", "steps": 1}, source=None, output=None, seconds=PATIENCE, progress=raise_disconnect
-        )
+        await do(sandbox, "report", steps=1, progress=raise_disconnect)
     assert await do(sandbox, "echo", text="next") == {"echo": "next"}
 
 
@@ -230,7 +237,7 @@ async def test_output_over_the_bound_is_refused(sandbox: Sandbox, tmp_path: Path
     with (tmp_path / "out").open("wb") as output:
         job = {"do": "fill", "bytes": 2 * MEGABYTE}
         with pytest.raises(CannotConvert, match="larger than is allowed"):
-            await sandbox.run(job, source=None, output=output.fileno(), seconds=PATIENCE)
+            await sandbox.run(job, source=output.fileno(), output=output.fileno(), seconds=PATIENCE)
     assert (tmp_path / "out").stat().st_size <= MEGABYTE
 
 
@@ -479,7 +486,7 @@ async def report(done, total, message):
 
 async def serve():
     async with open_sandbox(SandboxLimits(), jobs=sys.argv[1]) as sandbox:
-        await sandbox.run({"do": "report_and_loop"}, source=None, output=None, seconds=60, progress=report)
+        await sandbox.run({"do": "report_and_loop"}, source=0, output=1, seconds=60, progress=report)
 
 anyio.run(serve)
 """

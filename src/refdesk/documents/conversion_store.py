@@ -137,9 +137,8 @@ class Store:
 
     def get_url_record(self, tenant: TenantId, url: str) -> UrlRecord | None:
         """Return the last result of a URL."""
-        path = self._url_path(tenant, url)
         try:
-            return UrlRecord(**orjson.loads(path.read_bytes()))
+            return UrlRecord(**orjson.loads(self._url_path(tenant, url).read_bytes()))
         except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
             return None
 

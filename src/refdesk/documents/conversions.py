@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,8 +86,6 @@ class Conversions:
         store: Store,
         fetcher: Fetcher,
         metrics: Metrics,
-        *,
-        get_time_limit: Callable[[int], float] = get_time_limit,
     ) -> None:
         self._sandbox = sandbox
         self._internal_sandbox = internal_sandbox
@@ -97,7 +95,6 @@ class Conversions:
         self._locks_by_name = WeakValueDictionary[str, asyncio.Lock]()
         """A lock goes with its last user."""
         self.get_time_limit = get_time_limit
-        """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
     async def open(self, tenant: TenantId, handle: str) -> PackedDocument | None:
         """Open a converted document of a tenant, or return None."""
@@ -122,7 +119,6 @@ class Conversions:
 
     @contextmanager
     def _measure(self) -> Iterator[ConversionRecord]:
-        """Record a conversion and its outcome."""
         with self._metrics.conversion() as metric:
             try:
                 yield metric
@@ -207,8 +203,7 @@ class Conversions:
         self, url: str, etag: str | None, last_modified: str | None, progress: Progress
     ) -> AsyncIterator[Fetched]:
         """Fetch a URL as an open file, or learn that it hasn't changed."""
-        validators = {"etag": etag or None, "last_modified": last_modified or None}
-        fetched = await self._fetcher.fetch(url, progress=progress, **validators)
+        fetched = await self._fetcher.fetch(url, etag=etag, last_modified=last_modified, progress=progress)
         async with in_thread(lambda: fetched.file):
             yield fetched
 

@@ -131,7 +131,9 @@ class Fetcher:
         self._trust = trust
         self._session: aiohttp.ClientSession | None = None
         self._opening = anyio.Lock()
-        self._robots_cache = RobotsCache(now)
+        self._now = now
+        self._robots = BoundedDict[str, tuple[float, Robots]](MAX_SITES)
+        """When the robots.txt of a site expires, and its rules."""
 
     async def fetch(
         self, url: str, *, etag: str | None = None, last_modified: str | None = None, progress: Progress | None = None
@@ -145,7 +147,7 @@ class Fetcher:
             if value and len(value) <= MAX_VALIDATOR_CHARACTERS and value.isascii() and value.isprintable()
         }
         with anyio.move_on_after(self._rules.seconds):
-            async with self._follow(start, conditions, self._check_robots) as response:
+            async with self._follow(start, conditions, respect_robots=self._rules.respect_robots) as response:
                 return await self._receive(response, bool(conditions), progress)
         raise CannotReach(
             f"{start} took longer than {self._rules.seconds:g} seconds. "
@@ -159,11 +161,12 @@ class Fetcher:
 
     @asynccontextmanager
     async def _follow(
-        self, url: URL, headers: Mapping[str, str], permit: Callable[[URL], Awaitable[None]]
+        self, url: URL, headers: Mapping[str, str], *, respect_robots: bool
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Follow redirects, each permitted by `permit`, and yield the final response."""
+        """Follow redirects, each permitted by the site's robots.txt, and yield the final response."""
         for _ in range(self._rules.max_redirects + 1):
-            await permit(url)
+            if respect_robots:
+                await self._check_robots(url)
             async with self._get(url, headers) as response:
                 target = _get_redirect_target(response)
                 if target is None:
@@ -210,7 +213,7 @@ class Fetcher:
             return self._session
 
     async def _receive(self, response: aiohttp.ClientResponse, conditional: bool, progress: Progress | None) -> Fetched:
-        size = 0
+        size, headers = 0, response.headers
         not_modified = conditional and response.status == HTTPStatus.NOT_MODIFIED
         if not not_modified:
             _check_response(response, self._rules.max_bytes)
@@ -223,13 +226,13 @@ class Fetcher:
                         await anyio.to_thread.run_sync(file.write, block)
                         size += len(block)
                         if progress is not None:
-                            total = _get_declared_size(response)
+                            # That of a compressed body isn't the document's.
+                            total = None if _parse_content_codings(headers) else response.content_length
                             await progress(size, total, f"Downloading from {response.url.host}")
                 file.seek(0)
         except BaseException:
             file.close()
             raise
-        headers = response.headers
         content_type = Message()
         content_type["content-type"] = headers.get("content-type", "")
         return Fetched(
@@ -245,14 +248,12 @@ class Fetcher:
         )
 
     async def _check_robots(self, url: URL) -> None:
-        if not self._rules.respect_robots:
-            return
         site = url.origin() / "robots.txt"
-        robots = self._robots_cache.get(str(site))
-        if robots is None:
-            async with self._follow(site, {}, _permit_all) as response:
+        until, robots = self._robots.get(str(site), (0.0, Robots()))
+        if self._now() >= until:
+            async with self._follow(site, {}, respect_robots=False) as response:
                 robots = await _read_robots(response)
-            self._robots_cache.put(str(site), robots)
+            self._robots[str(site)] = (self._now() + ROBOTS_SECONDS, robots)
         if not robots.allow(url.raw_path_qs):
             raise CannotFetch(
                 f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
@@ -263,27 +264,6 @@ class Fetcher:
 def open_fetcher(rules: FetchRules, *, resolver: Resolver = resolve) -> AbstractAsyncContextManager[Fetcher]:
     """Open a fetcher and close its connections at the end."""
     return aclosing(Fetcher(rules, resolver=resolver))
-
-
-class RobotsCache:
-    """Cache of parsed robots.txt files."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._entries = BoundedDict[str, tuple[float, Robots]](MAX_SITES)
-
-    def get(self, site: str) -> Robots | None:
-        """Return the rules of a site, unless they are missing or expired."""
-        until, robots = self._entries.get(site, (0.0, None))
-        return robots if self._now() < until else None
-
-    def put(self, site: str, robots: Robots) -> None:
-        """Cache the rules of a site."""
-        self._entries[site] = (self._now() + ROBOTS_SECONDS, robots)
-
-
-async def _permit_all(url: URL) -> None:
-    """Permit fetching robots.txt without asking robots.txt."""
 
 
 async def _read_robots(response: aiohttp.ClientResponse) -> Robots:
@@ -363,7 +343,7 @@ def _check_response(response: aiohttp.ClientResponse, max_bytes: int) -> None:
         raise CannotFetch(
             f"{response.url} is compressed as {', '.join(codings)[:100]!r}, which was not asked for and is not decoded."
         )
-    if (_parse_content_length(response) or 0) > max_bytes:
+    if (response.content_length or 0) > max_bytes:
         raise _make_size_error(response.url, max_bytes)
 
 
@@ -379,7 +359,6 @@ def _can_decode(codings: list[str]) -> bool:
 
 
 def _suggest_action(status: int, retry_after: float | None) -> str:
-    """Return advice for a status."""
     if retry_after is not None:
         return f"Try again in {retry_after:g} seconds."
     if status in (401, 402, 403, 407, 451):
@@ -402,16 +381,6 @@ def _make_size_error(url: URL, max_bytes: int) -> CannotFetch:
     return CannotFetch(
         f"{url} is larger than {max_bytes} bytes, the download limit. Look for a smaller edition, or for its parts."
     )
-
-
-def _parse_content_length(response: aiohttp.ClientResponse) -> int | None:
-    text = response.headers.get("content-length", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-
-
-def _get_declared_size(response: aiohttp.ClientResponse) -> int | None:
-    """Return the declared size of a document; None if unknown or if the body is compressed."""
-    return None if _parse_content_codings(response.headers) else _parse_content_length(response)
 
 
 async def iter_decoded(body: AsyncIterable[bytes], codings: list[str]) -> AsyncGenerator[bytes]:

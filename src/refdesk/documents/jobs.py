@@ -17,10 +17,8 @@ from refdesk.documents.packed_document import PackedDocument, pack, paginate
 from refdesk.errors import CannotConvert
 
 
-def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
+def run(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """Run one job. The result is small; large data goes to the output."""
-    if source is None or output is None:
-        raise ValueError("every job has a source and an output")
     match job["do"]:
         case "convert":
             document, format = _convert_source(job, source, progress)

@@ -138,8 +138,8 @@ class Sandbox:
         self,
         job: Mapping[str, Any],
         *,
-        source: int | None,
-        output: int | None,
+        source: int,
+        output: int,
         seconds: float,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
@@ -275,7 +275,7 @@ class _Worker:
         raise CannotConvert(NOT_STARTED)
 
     async def run(
-        self, job: Mapping[str, Any], source: int | None, output: int | None, seconds: float, progress: Progress | None
+        self, job: Mapping[str, Any], source: int, output: int, seconds: float, progress: Progress | None
     ) -> dict[str, Any]:
         """Run one job; every failure is raised as `CannotConvert`."""
         self.jobs += 1
@@ -317,15 +317,11 @@ class _Worker:
             self._output.close()
         return self._process.returncode
 
-    async def _send(self, job: Mapping[str, Any], source: int | None, output: int | None, seconds: float) -> None:
-        files = [file for file in (source, output) if file is not None]
-        has = {"source": source is not None, "output": output is not None}
-        request = frame({"job": job, "seconds": seconds, **has})
+    async def _send(self, job: Mapping[str, Any], source: int, output: int, seconds: float) -> None:
+        request = frame({"job": job, "seconds": seconds})
         try:
-            if files:
-                await self._stream.send_fds(request[: HEADER.size], files)
-                request = request[HEADER.size :]
-            await self._stream.send(request)
+            await self._stream.send_fds(request[: HEADER.size], [source, output])
+            await self._stream.send(request[HEADER.size :])
         except anyio.BrokenResourceError as error:
             raise _Gone from error
 

@@ -56,7 +56,7 @@ ORPHAN_SECONDS = 1.0
 """Interval of checks whether the server still runs."""
 
 Progress = Callable[[float, float, str], None]
-Run = Callable[[dict[str, Any], int | None, int | None, Progress], dict[str, Any]]
+Run = Callable[[dict[str, Any], int, int, Progress], dict[str, Any]]
 
 
 def main(config: Mapping[str, Any]) -> None:
@@ -125,8 +125,7 @@ class _Memory:
 
 
 def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int], memory: _Memory) -> None:
-    source = files[0] if request["source"] else None
-    output = files[-1] if request["output"] else None
+    source, output = files
     limit_cpu_time(request["seconds"])
     try:
         outcome = _run_job(run, request["job"], source, output, _ProgressReporter(server))
@@ -139,7 +138,7 @@ def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list
                 os.close(file)
 
 
-def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
+def _run_job(run: Run, job: dict[str, Any], source: int, output: int, progress: Progress) -> bytes:
     try:
         answer = frame({"kind": "answer", "answer": run(job, source, output, progress)})
         if len(answer) > MAX_FRAME_BYTES:

@@ -28,6 +28,7 @@ _RTF_TITLE = re.compile(rb"\{\\title\s+([^{}\\]+)\}")
 _TYPED_MARKER = re.compile(r"(?:(?P<bullet>[•▪‣·])|(?P<deeper>[–◦])|(?P<number>\d{1,3})[.)])[ \t]+(?=\S)")
 """List markers in the text: programs don't agree on lists in RTF, so markers are often typed."""
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?:E[-+]?\d+)?%?", re.IGNORECASE)
+"""Text that reads as a number, since the library doesn't report cell types."""
 
 
 def convert(source: SourceFile) -> Document:
@@ -55,7 +56,7 @@ def convert_sheets(source: SourceFile) -> Document:
         sheets = list(_read_xls_sheets(source.data, warnings))
     wanted = source.select_pages(len(sheets))
     blocks = [block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)]
-    return source.build_document("sheet", wanted, len(sheets), blocks, {}, (), warnings=warnings)
+    return source.build_document("sheet", len(sheets), blocks, {}, (), warnings=warnings)
 
 
 @contextmanager
@@ -244,13 +245,8 @@ def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
                 text = "".join(run.get("text", "") for run in runs).strip()
                 if not text:
                     continue
-                sheet.put(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
+                sheet.put(row, column, text, cell["row_span"], cell["col_span"], is_text=not _NUMBER.fullmatch(text))
                 if min(budget.cells, budget.characters) < 0:
                     raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
         yield sheet
     warnings += warn_hidden(hidden)
-
-
-def is_number(text: str) -> bool:
-    """Whether a text reads as a number, since the library doesn't report cell types."""
-    return _NUMBER.fullmatch(text) is not None

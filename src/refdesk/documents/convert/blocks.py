@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Final, TypeGuard
 
 from refdesk.documents.model import (
@@ -246,32 +247,17 @@ class Runs:
         text = raw.strip()
         if self._are_plain:
             return text, ()
-        # Positions of style changes, relative to the first visible character, and the end.
-        position = len(raw.lstrip()) - len(raw)
-        positions: list[int] = []
-        styles: list[RunStyle] = []
-        for piece, style in zip((*self._texts, ""), (*self._styles, PLAIN), strict=True):
-            if not styles or style is not styles[-1]:
-                positions.append(position)
-                styles.append(style)
-            position += len(piece)
         spans: list[Span] = []
         for kind in _KINDS:
-            values = list(map(attrgetter(kind), styles))
-            if any(values):
-                spans += _merge_spans(positions, values, kind, len(text))
+            # Adjacent runs with the same formatting are one span, without whitespace around the text.
+            position = len(raw.lstrip()) - len(raw)
+            values = map(attrgetter(kind), self._styles)
+            for value, pieces in groupby(zip(values, self._texts, strict=True), key=itemgetter(0)):
+                start = max(position, 0)
+                position += sum(len(piece) for _, piece in pieces)
+                if value and start < min(position, len(text)):
+                    spans.append(Span(start, min(position, len(text)), kind, value if kind == "link" else ""))
         return text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))
 
 
 _KINDS: Sequence[SpanKind] = ("link", "strong", "emphasis", "code")
-
-
-def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
-    """Merge adjacent ranges with the same formatting, without surrounding whitespace."""
-    begin, value = 0, values[0]
-    for position, following in zip(positions, values, strict=True):
-        if following != value:
-            start, end = max(begin, 0), min(position, length)
-            if value and start < end:
-                yield Span(start, end, kind, value if isinstance(value, str) else "")
-            begin, value = position, following

@@ -374,10 +374,8 @@ def _read_text_block(item: Item, label: str, depth: int, place: Place | None) ->
     text, meta = str(item["text"]), item.get("meta") or {}
     spans = tuple(_read_own_spans(meta, len(text))) or tuple(_read_format_spans(item, 0, len(text)))
     match label:
-        case "title":
-            return Heading(text, 1, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
-        case "section_header":
-            level = max(2, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL))
+        case "title" | "section_header":
+            level = max(2, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL)) if label != "title" else 1
             return Heading(text, level, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
         case "list_item":
             digits = "".join(filter(str.isdecimal, str(item.get("marker") or "")))[:9]

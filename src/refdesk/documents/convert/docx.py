@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.model import Cell, Code, Document, ListItem, Paragraph, Picture, Table
 from refdesk.errors import CannotConvert
 
-from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, NoteCollector, Runs, RunStyle, is_fixed_pitch
+from .blocks import MAX_COLUMNS, PLAIN, BlockBuilder, NoteCollector, Runs, RunStyle
 from .charts import read_chart
 from .docx_styles import (
-    PLAIN_STYLE,
     DocxStyle,
     ListPosition,
     Numbering,
@@ -59,7 +57,7 @@ def convert(source: SourceFile) -> Document:
         blocks=blocks,
         tags=tags,
         properties=properties,
-        warnings=("Macros in the file were left out.",) if package.has_macros else (),
+        warnings=tuple(package.warn_macros()),
     )
 
 
@@ -95,7 +93,6 @@ class _Parts:
         styles = package.find_related(name, "styles")
         self.styles = Styles(parse_xml(filter_used_styles(package.read(styles), text), styles) if styles else None)
         self.numbering = Numbering(package.read_related(name, "numbering"))
-        self.run_styles = _RunStyles(self.styles)
         self.notes = {
             f"{kind}{note.get('{w}id')}": note
             for kind in ("footnote", "endnote")
@@ -306,7 +303,7 @@ class _Content:
             if node.tag == "{w}t":
                 add(node.text or "", run_style)
             elif node.tag == "{w}rPr":
-                own_style = self._parts.run_styles.resolve(node, link)
+                own_style = self._parts.styles.resolve_run(node, link)
                 if own_style is None:
                     return
                 run_style = own_style
@@ -367,47 +364,6 @@ class _Content:
 _TEXTS = {"{w}tab": "\t", "{w}cr": "\n", "{w}noBreakHyphen": "-", "{w}softHyphen": ""}
 _SYMBOLS = {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}
 """Characters of symbol fonts, which Word maps to a private area."""
-
-
-class _RunStyles:
-    """Cache of resolved run styles, of which a document has few."""
-
-    def __init__(self, styles: Styles) -> None:
-        self._styles = styles
-        self._combine = cache(self._combine_properties)
-
-    def resolve(self, properties: Element, link: str) -> RunStyle | None:
-        """Return the style of a run with these properties, or None if it is hidden."""
-        style_id = strong = emphasis = None
-        font = ""
-        for node in properties:
-            if node.tag == "{w}rStyle":
-                style_id = node.get("{w}val")
-            elif node.tag == "{w}b":
-                strong = is_on(node)
-            elif node.tag == "{w}i":
-                emphasis = is_on(node)
-            elif node.tag == "{w}rFonts":
-                font = node.get("{w}ascii", "")
-            elif node.tag == "{w}vanish" and is_on(node):
-                return None
-        return self._combine(style_id, strong, emphasis, font, link)
-
-    def _combine_properties(
-        self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str
-    ) -> RunStyle:
-        """Combine direct formatting with the style it overrides."""
-        style = self._styles.get(style_id) if style_id is not None else PLAIN_STYLE
-        by_style = style.fixed_pitch or style.role == "code"
-        code = is_fixed_pitch(font) if font else by_style
-        run_style = RunStyle(
-            strong=style.strong if strong is None else strong,
-            emphasis=style.emphasis if emphasis is None else emphasis,
-            code=code and not self._styles.is_monospaced,
-            link=link,
-            code_by_style=by_style,
-        )
-        return PLAIN if run_style == PLAIN else run_style
 
 
 def _iter_rows(table: Element) -> Iterator[Element]:

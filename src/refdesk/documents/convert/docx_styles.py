@@ -6,10 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 from xml.etree.ElementTree import Element
 
-from .blocks import is_fixed_pitch
+from .blocks import PLAIN, RunStyle, is_fixed_pitch
 from .ooxml import find_path, parse_int
 
 Role = Literal["text", "title", "heading", "caption", "code", "quote", "contents", "term"]
@@ -37,7 +38,6 @@ class ListPosition:
 class DocxStyle:
     """A style with everything it inherits."""
 
-    name: str = ""
     role: Role = "text"
     level: int = 0
     list_id: str | None = None
@@ -86,7 +86,9 @@ class Styles:
     def __init__(self, root: Element | None) -> None:
         nodes = root.findall("{w}style") if root is not None else []
         self._nodes = {node.get("{w}styleId", ""): node for node in nodes}
-        self._resolved: dict[str, DocxStyle] = {}
+        self.get = cache(self._resolve)
+        self._combine_run = cache(self._combine_properties)
+        """Cached, since a document has few formats of runs."""
         defaults = (node for node in nodes if node.get("{w}default") in ("1", "true"))
         ids = (node.get("{w}styleId", "") for node in defaults if node.get("{w}type") == "paragraph")
         self.default_id = next(ids, "")
@@ -94,14 +96,8 @@ class Styles:
         default_font = fonts.get("{w}ascii", "") if fonts is not None else ""
         self.is_monospaced = is_fixed_pitch(default_font) or self.get(self.default_id).fixed_pitch
 
-    def get(self, style_id: str) -> DocxStyle:
-        """Return the style with this id, or a plain one."""
-        known = self._resolved.get(style_id)
-        if known is None:
-            known = self._resolved[style_id] = self._resolve(style_id)
-        return known
-
     def _resolve(self, style_id: str) -> DocxStyle:
+        """Return the style with this id, or a plain one."""
         ancestry = list(self._iter_ancestry(style_id))
         if not ancestry:
             return PLAIN_STYLE
@@ -116,7 +112,6 @@ class Styles:
         fonts = (find_path(node, "{w}rPr", "{w}rFonts") for node in ancestry)
         font = next((name for each in fonts if each is not None and (name := each.get("{w}ascii"))), "")
         return DocxStyle(
-            name=names[0],
             role=role,
             level=level,
             list_id=_read_value(place, "numId") if place is not None else None,
@@ -134,6 +129,39 @@ class Styles:
                 return
             yield node
             style_id = _read_value(node, "basedOn")
+
+    def resolve_run(self, properties: Element, link: str) -> RunStyle | None:
+        """Return the style of a run with these properties, or None if it is hidden."""
+        style_id = strong = emphasis = None
+        font = ""
+        for node in properties:
+            if node.tag == "{w}rStyle":
+                style_id = node.get("{w}val")
+            elif node.tag == "{w}b":
+                strong = is_on(node)
+            elif node.tag == "{w}i":
+                emphasis = is_on(node)
+            elif node.tag == "{w}rFonts":
+                font = node.get("{w}ascii", "")
+            elif node.tag == "{w}vanish" and is_on(node):
+                return None
+        return self._combine_run(style_id, strong, emphasis, font, link)
+
+    def _combine_properties(
+        self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str
+    ) -> RunStyle:
+        """Combine direct formatting with the style it overrides."""
+        style = self.get(style_id) if style_id is not None else PLAIN_STYLE
+        by_style = style.fixed_pitch or style.role == "code"
+        code = is_fixed_pitch(font) if font else by_style
+        run_style = RunStyle(
+            strong=style.strong if strong is None else strong,
+            emphasis=style.emphasis if emphasis is None else emphasis,
+            code=code and not self.is_monospaced,
+            link=link,
+            code_by_style=by_style,
+        )
+        return PLAIN if run_style == PLAIN else run_style
 
 
 def _read_value(node: Element, path: str) -> str:
@@ -198,8 +226,7 @@ class Numbering:
         lists = root.findall("{w}num") if root is not None else []
         self._abstract = {node.get("{w}abstractNumId", ""): node for node in abstract}
         self._lists = {node.get("{w}numId", ""): node for node in lists}
-        self._levels: dict[str, Mapping[int, ListLevel]] = {}
-        """Levels by list id and depth, loaded on use."""
+        self._get_levels = cache(self._read_levels)
         self._families = {list_id: _read_value(node, "abstractNumId") for list_id, node in self._lists.items()}
         """Abstract list by list id; its lists share counters."""
         self._restarts = {
@@ -213,15 +240,14 @@ class Numbering:
 
     def level(self, place: ListPosition) -> ListLevel | None:
         """Return the marker at a position, or None if the document doesn't define it."""
-        known = self._levels.get(place.list_id)
-        if known is None:
-            family, own = self._abstract.get(self._families.get(place.list_id, "")), self._lists.get(place.list_id)
-            levels = family.findall("{w}lvl") if family is not None else []
-            overriding = own.findall("{w}lvlOverride/{w}lvl") if own is not None else []
-            known = self._levels[place.list_id] = {
-                parse_int(node.get("{w}ilvl")): _read_list_level(node) for node in (*levels, *overriding)
-            }
-        return known.get(place.depth)
+        return self._get_levels(place.list_id).get(place.depth)
+
+    def _read_levels(self, list_id: str) -> Mapping[int, ListLevel]:
+        """Return the markers of a list by depth."""
+        family, own = self._abstract.get(self._families.get(list_id, "")), self._lists.get(list_id)
+        levels = family.findall("{w}lvl") if family is not None else []
+        overriding = own.findall("{w}lvlOverride/{w}lvl") if own is not None else []
+        return {parse_int(node.get("{w}ilvl")): _read_list_level(node) for node in (*levels, *overriding)}
 
     def next(self, place: ListPosition) -> int:
         """Advance the counter and return the number of the next item."""

@@ -71,22 +71,8 @@ class _Token:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """One of up to four sections of a format: positive, negative, zero, text."""
-
-    tokens: tuple[_Token, ...]
-
-    @property
-    def is_date(self) -> bool:
-        """Whether it formats a number as a date or time."""
-        return any(token.kind in ("date", "elapsed", "half") for token in self.tokens)
-
-    def parse_condition(self) -> tuple[str, float] | None:
-        """Return the explicit condition of the section, or None."""
-        found = next((token.text for token in self.tokens if token.kind == "condition"), "")
-        match = _CONDITION.match(found)
-        return (match[1], float(match[2])) if match else None
+_Section = list[_Token]
+"""One of up to four sections of a format: positive, negative, zero, text."""
 
 
 def format_general(value: float) -> str:
@@ -108,11 +94,11 @@ def format_value(text: str, code: str, *, from_1904: bool = False) -> str:
 @lru_cache(maxsize=1024)
 def compile_format(code: str, *, from_1904: bool = False) -> Render:
     """Compile a format to a function; some workbooks count days from 1904."""
-    sections = [_Section(tuple(_tokenize(part))) for part in _split_sections(code)][:4]
+    sections = [_tokenize(part) for part in _split_sections(code)][:4]
 
     def render(value: float) -> str:
         section, shown = _choose_section(sections, value)
-        if section.is_date:
+        if any(token.kind in ("date", "elapsed", "half") for token in section):
             return _format_date(section, shown, from_1904)
         return _format_number(section, shown)
 
@@ -129,19 +115,26 @@ def _split_sections(code: str) -> list[str]:
     return parts
 
 
-def _tokenize(section: str) -> list[_Token]:
+def _tokenize(section: str) -> _Section:
     found = ((match.lastgroup or "other", match) for match in _TOKEN.finditer(section))
     literals = ("quoted", "escaped", "currency")
     return [_Token("text", m[kind].strip('"')) if kind in literals else _Token(kind, m[kind]) for kind, m in found]
 
 
+def _parse_condition(section: _Section) -> tuple[str, float] | None:
+    """Return the explicit condition of the section, or None."""
+    found = next((token.text for token in section if token.kind == "condition"), "")
+    match = _CONDITION.match(found)
+    return (match[1], float(match[2])) if match else None
+
+
 def _choose_section(sections: list[_Section], value: float) -> tuple[_Section, float]:
     """Return the section for a value, and the value to display: the section for negative numbers has its own sign."""
     for section in sections:
-        condition = section.parse_condition()
+        condition = _parse_condition(section)
         if condition and _COMPARISONS[condition[0]](value, condition[1]):
             return section, value
-    plain = [section for section in sections if not section.parse_condition()] or sections
+    plain = [section for section in sections if not _parse_condition(section)] or sections
     if value < 0 and len(plain) > 1:
         return plain[1], -value
     if value == 0 and len(plain) > 2:
@@ -150,19 +143,19 @@ def _choose_section(sections: list[_Section], value: float) -> tuple[_Section, f
 
 
 def _format_number(section: _Section, value: float) -> str:
-    kinds = {token.kind for token in section.tokens}
+    kinds = {token.kind for token in section}
     if "general" in kinds or not kinds & {"digits", "exponent"}:
-        is_shown = "general" in kinds or not kinds or any(token.text == "@" for token in section.tokens)
+        is_shown = "general" in kinds or not kinds or any(token.text == "@" for token in section)
         return _insert_number(section, format_general(value) if is_shown else "")
-    value *= 100 ** sum(token.text.count("%") for token in section.tokens if token.kind == "other")
-    pattern = next((token.text for token in section.tokens if token.kind == "digits"), "0")
-    exponent = next((token.text for token in section.tokens if token.kind == "exponent"), "")
+    value *= 100 ** sum(token.text.count("%") for token in section if token.kind == "other")
+    pattern = next((token.text for token in section if token.kind == "digits"), "0")
+    exponent = next((token.text for token in section if token.kind == "exponent"), "")
     return _insert_number(section, _format_digits(pattern, exponent, value))
 
 
 def _insert_number(section: _Section, number: str) -> str:
     parts: list[str] = []
-    for token in section.tokens:
+    for token in section:
         if token.kind in ("digits", "general") or token.text == "@":
             parts.append(number)
             number = ""
@@ -208,12 +201,12 @@ def _format_date(section: _Section, value: float, from_1904: bool) -> str:
     moment = to_datetime(value, from_1904=from_1904)
     if moment is None:
         return format_general(value)
-    halves = any(token.kind == "half" for token in section.tokens)
+    halves = any(token.kind == "half" for token in section)
     parts: list[str] = []
     previous = ""
-    for index, token in enumerate(section.tokens):
+    for index, token in enumerate(section):
         if token.kind == "date":
-            following = (other for other in section.tokens[index + 1 :] if other.kind in ("date", "elapsed"))
+            following = (other for other in section[index + 1 :] if other.kind in ("date", "elapsed"))
             next_unit = next((other.text.strip("[")[0].lower() for other in following), "")
             minutes = token.text[0] in "mM" and (previous == "h" or next_unit == "s")
             parts.append(_format_date_part("n" * len(token.text) if minutes else token.text.lower(), moment, halves))

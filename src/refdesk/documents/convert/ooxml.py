@@ -63,10 +63,10 @@ class Package:
         self._relationships: dict[str, dict[str, Relationship]] = {}
         self.names = frozenset(archive.namelist())
 
-    @property
-    def has_macros(self) -> bool:
-        """Whether it has macros, which are never run."""
-        return any(name.endswith("vbaProject.bin") or name.startswith("Basic/") for name in self.names)
+    def warn_macros(self) -> Iterator[str]:
+        """Yield a warning if it has macros, which are never run."""
+        if any(name.endswith("vbaProject.bin") or name.startswith("Basic/") for name in self.names):
+            yield "Macros in the file were left out."
 
     def read_head(self, name: str) -> bytes:
         """Return the start of a part, or nothing if it is missing."""

@@ -36,7 +36,7 @@ class _File:
         if content is None or body is None or not len(body):
             raise CannotConvert("The file is broken: it has no content; save it again")
         self.body = body[0]
-        self._numbered = {
+        self.numbered_levels = {
             (style.get("{style}name", ""), level.get("{text}level", ""))
             for style in content.iter("{text}list-style")
             for level in style.findall("{text}list-level-style-number")
@@ -49,9 +49,6 @@ class _File:
         style = self._styles.get(node.get("{table}style-name", ""))
         shown = style.find("{style}table-properties") if style is not None else None
         return shown is not None and shown.get("{table}display") == "false"
-
-    def is_numbered(self, style: str, depth: int) -> bool:
-        return (style, str(depth + 1)) in self._numbered
 
     def read_runs(self, paragraph: Element) -> Runs:
         """Read the text of a paragraph, with elements and tails on a stack."""
@@ -99,7 +96,7 @@ def convert(source: SourceFile) -> Document:
     slides = file.body.findall("{drawing}page")
     wanted = source.select_pages(len(slides))
     blocks = [block for number in wanted for block in _read_slide(file, slides[number - 1], number)]
-    return source.build_document("slide", wanted, len(slides), blocks, *file.package.read_properties())
+    return source.build_document("slide", len(slides), blocks, *file.package.read_properties())
 
 
 def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
@@ -109,8 +106,7 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
     has_subtitle = any(_get_role(shape) == "subtitle" for shape in shapes)
     for shape in sorted(shapes, key=lambda shape: _get_role(shape) != "title"):
         if _get_role(shape) == "title":
-            text = " ".join(file.join_text(shape).split())
-            if text:
+            if text := " ".join(file.join_text(shape).split()):
                 found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
         elif _get_role(shape) not in _REPEATED:
             table = shape.find("{table}table")
@@ -130,8 +126,7 @@ def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
                 _add_texts(file, shape, place, found)
     notes = slide.find("{presentation}notes")
     noted = [shape for shape in _iter_shapes(notes) if _get_role(shape) == "notes"] if notes is not None else []
-    text = "\n".join(filter(None, map(file.join_text, noted)))
-    if text:
+    if text := "\n".join(filter(None, map(file.join_text, noted))):
         found.add(Paragraph(text, role="note", place=place))
     return found.build()
 
@@ -166,7 +161,7 @@ def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -
             elif depth >= 0:
                 numbers += [0] * (depth + 1 - len(numbers))
                 numbers[depth] += 1
-                ordered = file.is_numbered(style, depth)
+                ordered = (style, str(depth + 1)) in file.numbered_levels
                 found.add(ListItem(text, spans, depth, ordered, numbers[depth] if ordered else 1, place))
             elif runs.is_all_code():
                 found.add(Code(runs.raw().rstrip(), place=place))
@@ -204,14 +199,12 @@ def convert_sheets(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> 
     nodes = file.body.findall("{table}table")
     hidden = [node.get("{table}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
-    wanted = source.select_pages(len(visible))
     budget = sheets.Budget(max_cells)
     warnings = list(sheets.warn_hidden(hidden))
     blocks: list[Block] = []
-    for number in wanted:
+    for number in source.select_pages(len(visible)):
         blocks += sheets.build_sheet_blocks(_read_sheet(file, visible[number - 1], budget, warnings), number)
-    properties, tags = file.package.read_properties()
-    return source.build_document("sheet", wanted, len(visible), blocks, properties, tags, warnings=warnings)
+    return source.build_document("sheet", len(visible), blocks, *file.package.read_properties(), warnings=warnings)
 
 
 def _read_sheet(file: _File, node: Element, budget: sheets.Budget, warnings: list[str]) -> sheets.Sheet:

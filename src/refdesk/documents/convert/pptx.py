@@ -8,7 +8,7 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -41,70 +41,61 @@ def convert(source: SourceFile) -> Document:
         raise CannotConvert(
             "The file is not a presentation: it has no list of slides; check what it is and send it again"
         )
+    names = _list_slides(package, main, root)
+    wanted = source.select_pages(len(names))
+    blocks: list[Block] = []
+    hidden: list[int] = []
+    missing: list[int] = []
+
+    @cache
+    def read_layout(name: str) -> _LayoutDefaults:
+        """Read a layout, which many slides share."""
+        return _LayoutDefaults(package.read_xml(name), package.read_related(name, "slideMaster") if name else None)
+
+    for done, number in enumerate(wanted):
+        source.progress(done, len(wanted), f"slide {number}")
+        name = names[number - 1]
+        slide_root = package.read_xml(name)
+        if slide_root is None:
+            missing.append(number)
+            continue
+        if slide_root.get("show") in ("0", "false"):
+            hidden.append(number)
+        slide = _Slide(number, name, package, read_layout(package.find_related(name, "slideLayout") or ""))
+        slide.read(slide_root)
+        slide.read_notes(package.read_related(name, "notesSlide"))
+        blocks += slide.blocks.build()
+    warnings = [
+        f"{sentence}: slide {', '.join(map(str, numbers))}."
+        for sentence, numbers in (
+            ("Hidden in the presentation, but converted like the others", hidden),
+            ("Not in the file although the presentation lists them", missing),
+        )
+        if numbers
+    ]
+    warnings += package.warn_macros()
+    node = root.find("{p}sldSz")
+    size = (_to_points(node, "cx"), _to_points(node, "cy")) if node is not None else (0, 0)
+    return source.build_document("slide", len(names), blocks, *package.read_properties(), size=size, warnings=warnings)
+
+
+def _list_slides(package: Package, main: str, root: Element) -> list[str]:
+    """Return the part names of the slides; empty for one that is missing or listed twice."""
     relationships = package.read_relationships(main)
     names: list[str] = []
-    """Part names of the slides; empty for one that is missing or listed twice."""
     listed: set[str] = set()
     for entry in root.iter("{p}sldId"):
         relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
         name = relationship.target if relationship else ""
         names.append("" if name in listed else name)
         listed.add(name)
-    wanted = source.select_pages(len(names))
-    size = root.find("{p}sldSz")
-    deck = _Deck(package, (_to_points(size, "cx"), _to_points(size, "cy")) if size is not None else (0, 0))
-    for done, number in enumerate(wanted):
-        source.progress(done, len(wanted), f"slide {number}")
-        deck.read(number, names[number - 1])
-    warnings = [
-        f"{sentence}: slide {', '.join(map(str, numbers))}."
-        for sentence, numbers in (
-            ("Hidden in the presentation, but converted like the others", deck.hidden),
-            ("Not in the file although the presentation lists them", deck.missing),
-        )
-        if numbers
-    ]
-    if package.has_macros:
-        warnings.append("Macros in the file were left out.")
-    properties, tags = package.read_properties()
-    return source.build_document(
-        "slide", wanted, len(names), deck.blocks, properties, tags, size=deck.size, warnings=warnings
-    )
+    return names
 
 
 def _to_points(node: Element, name: str) -> float:
     value = node.get(name, "0")
     emu = parse_int(value.removeprefix("-"))
     return round((-emu if value.startswith("-") else emu) / _EMU_PER_POINT, 2)
-
-
-@dataclass(slots=True)
-class _Deck:
-    """The slides read so far."""
-
-    package: Package
-    size: tuple[float, float]
-    blocks: list[Block] = field(default_factory=list)
-    hidden: list[int] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)
-    _layouts: dict[str, _LayoutDefaults] = field(default_factory=dict)
-
-    def read(self, number: int, name: str) -> None:
-        root = self.package.read_xml(name)
-        if root is None:
-            self.missing.append(number)
-            return
-        if root.get("show") in ("0", "false"):
-            self.hidden.append(number)
-        layout = self.package.find_related(name, "slideLayout") or ""
-        # Cached, since many slides share a layout.
-        if layout not in self._layouts:
-            master = self.package.read_related(layout, "slideMaster") if layout else None
-            self._layouts[layout] = _LayoutDefaults(self.package.read_xml(layout), master)
-        slide = _Slide(number, name, self.package, self._layouts[layout])
-        slide.read(root)
-        slide.read_notes(self.package.read_related(name, "notesSlide"))
-        self.blocks += slide.blocks.build()
 
 
 class _LayoutDefaults:
@@ -127,8 +118,7 @@ class _LayoutDefaults:
             self._add_box(shape, own)
 
     def _add_box(self, shape: Element, own: Element) -> None:
-        box = _read_box(shape)
-        if box:
+        if box := _read_box(shape):
             ranked = (len(self._boxes), box)
             self._boxes.setdefault(("type", own.get("type", "obj")), ranked)
             self._boxes.setdefault(("idx", own.get("idx", "")), ranked)
@@ -194,8 +184,7 @@ class _Slide:
         shapes = notes.iter("{p}sp") if notes is not None else ()
         bodies = [shape.find("{p}txBody") for shape in shapes if _get_kind(shape) == "body"]
         lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter("{a}p")]
-        text = "\n".join(filter(None, lines))
-        if text:
+        if text := "\n".join(filter(None, lines)):
             self.blocks.add(Paragraph(text, role="note", place=Place(self._number)))
 
     def _add_shape(self, shape: Element, kind: str) -> None:

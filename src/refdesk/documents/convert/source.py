@@ -15,10 +15,6 @@ Progress = Callable[[float, float, str], None]
 """Called with the amount done, the total, and a description."""
 
 
-def ignore_progress(_done: float, _total: float, _doing: str) -> None:
-    """Ignore progress."""
-
-
 @dataclass(frozen=True, slots=True)
 class PageRange:
     """Pages to convert, counted from 1, both ends included."""
@@ -39,7 +35,7 @@ class SourceFile:
     url: str = ""
     """URL of the file, the base of relative links."""
     pages: PageRange | None = None
-    progress: Progress = ignore_progress
+    progress: Progress = lambda _done, _total, _doing: None
 
     def select_pages(self, total: int) -> range:
         """Return the numbers of the pages to convert, counted from 1; all unless some are selected."""
@@ -55,7 +51,6 @@ class SourceFile:
     def build_document(
         self,
         kind: PageKind,
-        selected: range,
         total: int,
         blocks: Sequence[Block],
         properties: Mapping[str, str],
@@ -65,6 +60,7 @@ class SourceFile:
         warnings: Iterable[str] = (),
     ) -> Document:
         """Build the document of the selected slides or sheets; the name of a sheet isn't a title."""
+        selected = self.select_pages(total)
         return Document(
             title=self.choose_title(properties, () if kind == "sheet" else blocks),
             blocks=tuple(blocks),

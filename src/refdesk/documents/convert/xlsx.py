@@ -46,9 +46,7 @@ def convert(source: SourceFile, *, max_cells: int = sheets.MAX_CELLS) -> Documen
         blocks += sheets.build_sheet_blocks(workbook.read(sheet), number)
         blocks += read_sheet_charts(package, sheet.part, Place(number))
     properties, tags = package.read_properties()
-    return source.build_document(
-        "sheet", wanted, len(visible), blocks, properties, tags, warnings=workbook.list_warnings()
-    )
+    return source.build_document("sheet", len(visible), blocks, properties, tags, warnings=workbook.list_warnings())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,7 @@ class _Workbook:
     def list_warnings(self) -> Iterator[str]:
         yield from sheets.warn_hidden([sheet.name for sheet in self.sheets if sheet.hidden])
         yield from self._omissions
-        if self._package.has_macros:
-            yield "Macros in the file were left out."
+        yield from self._package.warn_macros()
 
     def read(self, entry: _SheetEntry) -> sheets.Sheet:
         """Read a sheet; one without cells, such as a chart, is empty."""

@@ -29,15 +29,16 @@ def to_markdown(document: Document) -> str:
 
 def markdown_parts(blocks: Iterable[Block]) -> Iterator[str]:
     """Yield each block as Markdown, with the separator before it."""
-    indents = _ListIndents()
+    widths: list[int] = []
     before: Block | None = None
     for block in blocks:
-        is_item = isinstance(block, ListItem)
-        if not is_item:
-            indents.reset()
-        text = indents.render_item(block) if isinstance(block, ListItem) else block_to_markdown(block)
+        if isinstance(block, ListItem):
+            text = _render_item(block, widths)
+        else:
+            widths.clear()
+            text = block_to_markdown(block)
         if text:
-            gap = "\n" if is_item and isinstance(before, ListItem) else "\n\n"
+            gap = "\n" if isinstance(block, ListItem) and isinstance(before, ListItem) else "\n\n"
             yield f"{gap}{text}" if before else text
             before = block
 
@@ -52,7 +53,7 @@ def block_to_markdown(block: Block) -> str:
         case Term():
             return _render_paragraph(Paragraph(block.text, block.spans))
         case ListItem():
-            return _ListIndents().render_item(block)
+            return _render_item(block, [])
         case Code():
             longest = max(map(len, re.findall(r"`{3,}", block.text)), default=2)
             fence = "`" * (longest + 1)
@@ -63,22 +64,14 @@ def block_to_markdown(block: Block) -> str:
             return f"![{escape_markdown(_to_one_line(block.caption))}]()" if block.caption else ""
 
 
-class _ListIndents:
-    """Indent of each list depth: where the text of the item above starts."""
-
-    def __init__(self) -> None:
-        self._widths: list[int] = []
-
-    def reset(self) -> None:
-        self._widths.clear()
-
-    def render_item(self, item: ListItem) -> str:
-        depth = min(item.depth, len(self._widths))
-        marker = f"{item.number}." if item.ordered else "-"
-        indent = sum(self._widths[:depth])
-        self._widths[depth:] = [len(marker) + 1]
-        text = render_inline(item.text, item.spans).replace("\n", "\n" + " " * (indent + len(marker) + 1))
-        return f"{' ' * indent}{marker} {text}"
+def _render_item(item: ListItem, widths: list[int]) -> str:
+    """Render an item; `widths` has that of the marker at each depth of the items above, which it updates."""
+    depth = min(item.depth, len(widths))
+    marker = f"{item.number}." if item.ordered else "-"
+    indent = sum(widths[:depth])
+    widths[depth:] = [len(marker) + 1]
+    text = render_inline(item.text, item.spans).replace("\n", "\n" + " " * (indent + len(marker) + 1))
+    return f"{' ' * indent}{marker} {text}"
 
 
 def _render_paragraph(paragraph: Paragraph) -> str:

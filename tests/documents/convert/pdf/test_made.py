@@ -128,6 +128,17 @@ def test_an_outline_that_leads_back_to_itself_ends() -> None:
     assert [block.text for block in document.blocks] == ["Chapter"]  # type: ignore[union-attr]
 
 
+def test_an_outline_without_pages_does_not_hide_the_pages_asked_for() -> None:
+    count = 3_000
+    outline = [f"<< /First 11 0 R /Last {10 + count} 0 R /Count {count} >>"]
+    outline += (f"<< /Title (Link) /Parent 10 0 R /Next {number} 0 R >>" for number in range(12, 11 + count))
+    outline.append("<< /Title (Link) /Parent 10 0 R >>")
+    pages = [text(50, 300, f"Page {letter}.") for letter in "abcdefghij"]
+    data = pdf(pages, objects=outline, catalog="/Outlines 10 0 R")
+    document = convert(SourceFile(data, "made.pdf", pages=PageRange(6, 6)))
+    assert [block.text for block in document.blocks] == ["Page f."]  # type: ignore[union-attr]
+
+
 def test_a_form_that_draws_itself_ends() -> None:
     form = (
         "<< /Type /XObject /Subtype /Form /BBox [0 0 400 600] /Resources << /XObject << /Fm 10 0 R >> >> /Length 6 >>"

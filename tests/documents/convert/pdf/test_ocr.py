@@ -92,9 +92,9 @@ def test_pages_with_text_are_left_alone() -> None:
 
 
 def test_the_extra_is_not_loaded_for_pages_with_text() -> None:
-    told: list[int] = []
+    told: list[str] = []
     with pdfium.PdfDocument(MANUAL) as document:
-        reader = PageRecognizer(document, range(8), told.append)
+        reader = PageRecognizer(document, range(8), lambda _done, _total, message: told.append(message))
         for place in range(8):
             reader.read(read_page(document, place, tagged=False))
     assert told == []
@@ -123,7 +123,7 @@ def test_recognised_words_stand_where_the_printed_ones_do() -> None:
     printed = _words(_page(MANUAL, CHAPTER))
     with pdfium.PdfDocument(make_scan(MANUAL, [CHAPTER])) as document:
         page = read_page(document, 0, tagged=False)
-        PageRecognizer(document, range(1), lambda _: None).read(page)
+        PageRecognizer(document, range(1), lambda *_: None).read(page)
     for text in ("keeper", "paragraph", "indented"):
         found, expected = _words(page)[text], printed[text]
         assert found.left == pytest.approx(expected.left, abs=4)
@@ -157,7 +157,7 @@ def test_a_picture_without_text_is_told_as_such() -> None:
 def test_pages_for_which_there_is_no_time_are_named() -> None:
     with pdfium.PdfDocument(make_scan(MANUAL, [CHAPTER])) as document:
         page = read_page(document, 0, tagged=False)
-        reader = PageRecognizer(document, range(1), lambda _: None, seconds=0)
+        reader = PageRecognizer(document, range(1), lambda *_: None, seconds=0)
         reader.read(page)
     assert page.scanned
     assert not page.words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, find_page_edge
+from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector
 from refdesk.documents.convert.pdf.headings import parse_depth
 from refdesk.documents.convert.pdf.layout import Line, group_rows, join_words
 from refdesk.documents.convert.pdf.lists import parse_marker
@@ -12,9 +12,9 @@ from refdesk.documents.convert.pdf.metadata import parse_date
 from refdesk.documents.convert.pdf.page_reader import Word
 from refdesk.documents.convert.pdf.pdfium import Font
 from refdesk.documents.convert.pdf.pipeline import choose_sample
-from refdesk.documents.convert.pdf.text import join_text
+from refdesk.documents.convert.pdf.text import join_lines
 
-ROMAN = Font("Serif", bold=False, italic=False, fixed=False)
+ROMAN = Font(bold=False, italic=False, fixed=False)
 
 
 def line(text: str, *, page: int = 1, base: float = 100, left: float = 50) -> Line:
@@ -40,7 +40,7 @@ def line(text: str, *, page: int = 1, base: float = 100, left: float = 50) -> Li
 def test_a_hyphen_at_a_line_end_is_dropped_only_where_it_divides_one_word(
     upper: str, lower: str, vocabulary: set[str], whole: str
 ) -> None:
-    assert join_text([line(upper), line(lower, base=112)], vocabulary) == whole
+    assert join_lines([line(upper), line(lower, base=112)], vocabulary)[0] == whole
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,18 @@ def test_heads_that_change_with_the_chapter_are_known_by_their_page_number() -> 
     heads = {
         page: line(f"Chapter {page // 3}: Name {page * 7} {page + 10}", page=page, base=30) for page in range(1, 8)
     }
-    edges = {page: find_page_edge(800, [head, line("Text.", page=page, base=400)]) for page, head in heads.items()}
-    for edge in edges.values():
-        furniture.learn(edge)
-    assert all(furniture.find_lines(edges[page]) == {id(heads[page])} for page in heads)
+    pages = {page: [head, line("Text.", page=page, base=400)] for page, head in heads.items()}
+    for lines in pages.values():
+        furniture.learn(800, lines)
+    assert all(furniture.find_lines(800, pages[page]) == {id(heads[page])} for page in heads)
 
 
 def test_a_line_that_stands_on_one_page_alone_is_no_furniture() -> None:
     furniture = BoilerplateDetector()
     alone = line("The first sentence of a page.", base=30)
-    edges = [
-        find_page_edge(800, [alone]),
-        *(find_page_edge(800, [line("x" * page, page=page, base=30)]) for page in (2, 3, 4, 5)),
-    ]
-    for edge in edges:
-        furniture.learn(edge)
-    assert furniture.find_lines(edges[0]) == set()
+    for lines in ([alone], *([line("x" * page, page=page, base=30)] for page in (2, 3, 4, 5))):
+        furniture.learn(800, lines)
+    assert furniture.find_lines(800, [alone]) == set()
 
 
 def test_one_page_of_a_long_manual_is_understood_from_a_few() -> None:

@@ -55,27 +55,15 @@ class InlineText:
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._length = 0
+        self.length = 0
         self._at_blank = True
         self._open: dict[SpanKind, tuple[str, int]] = {}
         self._spans: list[Span] = []
 
     @property
-    def is_at_line_break(self) -> bool:
-        return bool(self._parts) and self._parts[-1][-1] == "\n"
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._parts
-
-    @property
     def tail(self) -> str:
         """The last two characters."""
         return "".join(self._parts[-2:])[-2:]
-
-    def is_shorter_than(self, length: int) -> bool:
-        """Whether the block has fewer characters."""
-        return self._length < length
 
     def add(self, text: str) -> None:
         text = collapse_whitespace(text)
@@ -99,7 +87,7 @@ class InlineText:
         """Start a span; return False if one of this kind is open already."""
         if kind in self._open:
             return False
-        self._open[kind] = target, self._length
+        self._open[kind] = target, self.length
         return True
 
     def close(self, kind: SpanKind) -> None:
@@ -113,16 +101,16 @@ class InlineText:
             self._open[kind] = target, 0
         text = "".join(self._parts).rstrip()
         spans = _merge_spans(text, self._spans) if self._spans else ()
-        self._parts, self._length, self._at_blank, self._spans = [], 0, True, []
+        self._parts, self.length, self._at_blank, self._spans = [], 0, True, []
         return text, spans
 
     def _append(self, text: str) -> None:
         self._parts.append(text)
-        self._length += len(text)
+        self.length += len(text)
 
     def _end_span(self, kind: SpanKind, target: str, start: int) -> None:
-        if self._length > start:
-            self._spans.append(Span(start, self._length, kind, target))
+        if self.length > start:
+            self._spans.append(Span(start, self.length, kind, target))
 
 
 def _merge_spans(text: str, spans: list[Span]) -> tuple[Span, ...]:
@@ -215,8 +203,7 @@ def extract_code(node: LexborNode) -> str:
 
 def extract_formula(node: LexborNode) -> str:
     """Return a formula as TeX if the page has it, else its characters."""
-    source = node.css_first(_TEX)
-    if source is not None:
+    if (source := node.css_first(_TEX)) is not None:
         return source.text().strip()
     return (node.attributes.get("alttext") or "").strip() or " ".join(node.text().split())
 

@@ -81,12 +81,13 @@ _HTML_IN_SVG = frozenset(("title", "desc", "foreignobject"))
 
 
 def convert(source: SourceFile) -> Document:
-    """Convert a web"""
+    """Convert a web page."""
     decoded = decode(source.data, source.charset or _find_charset(source.data))
     tree = _parse(decoded.text)
     _drop_boilerplate(tree)
+    stated = tree.css_first("base[href]")
     try:
-        base = urljoin(source.url, _read_base(tree))
+        base = urljoin(source.url, (stated.attributes.get("href") or "").strip()) if stated is not None else source.url
     except ValueError:
         base = source.url
     walk = HtmlWalker(base)
@@ -274,12 +275,6 @@ def _read_title(tree: LexborHTMLParser) -> str:
     """Return the declared title, or the Open Graph title."""
     node = tree.css_first("head > title") or tree.css_first("title")
     return " ".join(node.text().split()) if node is not None else dict(_iter_metas(tree)).get("og:title", "")
-
-
-def _read_base(tree: LexborHTMLParser) -> str:
-    """Return the declared base URL, or an empty string."""
-    node = tree.css_first("base[href]")
-    return (node.attributes.get("href") or "").strip() if node is not None else ""
 
 
 def _read_properties(tree: LexborHTMLParser) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Literal, get_args
 
@@ -119,12 +119,6 @@ def _find_traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
     return tuple(trait for trait in get_args(Trait) if present[trait])
 
 
-@dataclass(slots=True)
-class _List:
-    ordered: bool
-    number: int
-
-
 class HtmlWalker:
     """Walker with the blocks and warnings found so far."""
 
@@ -136,7 +130,8 @@ class HtmlWalker:
         self._stack: list[LexborNode | Callable[[], None]] = []
         self._contexts: Counter[Context] = Counter()
         self._admonition_start = 0
-        self._lists: list[_List] = []
+        self._lists: list[ListItem] = []
+        """The next item of each open list."""
         self._definitions: list[DefinitionList] = []
         self._item: ListItem | None = None
         self._pictures: list[Picture] = []
@@ -164,7 +159,7 @@ class HtmlWalker:
 
     def end_block(self) -> None:
         """Turn the pending text into a block."""
-        text, spans = self._text.take() if not self._text.is_empty else ("", ())
+        text, spans = self._text.take()
         if text:
             if self._contexts["signature"]:
                 spans = (Span(0, len(text), "code"),)
@@ -272,7 +267,7 @@ class HtmlWalker:
     def _open_list(self, node: LexborNode, attributes: Attributes) -> bool:
         self._separate()
         self._item = None
-        self._lists.append(_List(node.tag == "ol", _parse_int(attributes.get("start"), 1)))
+        self._lists.append(ListItem("", ordered=node.tag == "ol", number=_parse_int(attributes.get("start"), 1)))
         self._defer(self._close_list)
         return True
 
@@ -283,12 +278,12 @@ class HtmlWalker:
     def _open_item(self, _node: LexborNode, attributes: Attributes) -> bool:
         self.end_block()
         if not self._lists:
-            self._lists.append(_List(ordered=False, number=1))
+            self._lists.append(ListItem(""))
             self._defer(self._close_list)
-        around = self._lists[-1]
-        number = _parse_int(attributes.get("value"), around.number)
-        around.number = number + 1
-        self._item = ListItem("", (), len(self._lists) - 1, around.ordered, number)
+        item = self._lists[-1]
+        number = _parse_int(attributes.get("value"), item.number)
+        self._item = replace(item, number=number, depth=len(self._lists) - 1)
+        self._lists[-1] = replace(item, number=number + 1)
         self._defer(self._close_item)
         return True
 
@@ -353,7 +348,7 @@ class HtmlWalker:
 
     def _open_paragraph(self, _node: LexborNode, _attributes: Attributes) -> bool:
         """Open a paragraph; in a footnote it continues the line of the mark."""
-        if self._contexts["footnote"] and self._text.is_shorter_than(MARK_LENGTH):
+        if self._contexts["footnote"] and self._text.length < MARK_LENGTH:
             self._defer(self.end_block)
             return True
         return self._separate()
@@ -365,26 +360,24 @@ class HtmlWalker:
 
     def _open_preformatted(self, node: LexborNode, _attributes: Attributes) -> bool:
         self.end_block()
-        text = extract_code(node)
-        if text:
+        if text := extract_code(node):
             self.blocks.append(Code(text, detect_language(node)))
         return False
 
     def _open_table(self, node: LexborNode, _attributes: Attributes) -> bool:
         self.end_block()
-        grid = _read_grid(node)
-        if self._contexts["admonition"] or _is_layout(node, grid):
+        rows, caption = _read_grid(node)
+        if self._contexts["admonition"] or _is_layout(node, rows, caption):
             return self._separate()
-        table, left_out = _read_table(grid)
-        if left_out:
+        table = _build_table(rows, extract_text(caption) if caption is not None else "")
+        if left_out := len(rows) - table.rows:
             self.warnings.append(f"A table was cut after {table.rows:,} rows; {left_out:,} more are left out.")
         if any(cell.text for cell in table.cells):
             self.blocks.append(table)
         return False
 
     def _open_anchor(self, _node: LexborNode, attributes: Attributes) -> bool:
-        target = resolve_link(attributes.get("href") or "", self.base)
-        if target:
+        if target := resolve_link(attributes.get("href") or "", self.base):
             self._open_span("link", target)
         return True
 
@@ -401,7 +394,7 @@ class HtmlWalker:
 
     def _break_line(self, _node: LexborNode, _attributes: Attributes) -> bool:
         """Break the line; two breaks in a row end a paragraph."""
-        if self._text.is_at_line_break:
+        if self._text.tail.endswith("\n"):
             self.end_block()
         else:
             self._text.add_line_break()
@@ -433,8 +426,7 @@ class HtmlWalker:
         if caption is None or node.css_first("table, pre") is not None or node.css_first("img, svg, picture") is None:
             return self._separate()
         self.end_block()
-        text = extract_text(caption)
-        self.blocks.append(Picture(text))
+        self.blocks.append(Picture(extract_text(caption)))
         return False
 
 
@@ -443,16 +435,8 @@ def _parse_int(value: str | None, otherwise: int) -> int:
     return int(digits) if digits.isascii() and digits.isdecimal() else otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Rows of a `table` with their cells; nested tables stay in their cells."""
-
-    rows: list[list[LexborNode]]
-    caption: LexborNode | None
-
-
-def _read_grid(table: LexborNode) -> _Grid:
-    """Return the rows of a table in document order."""
+def _read_grid(table: LexborNode) -> tuple[list[list[LexborNode]], LexborNode | None]:
+    """Return the cells of a table by row, and its caption; nested tables stay in their cells."""
     rows: list[list[LexborNode]] = []
     caption = None
     for part in table.iter():
@@ -461,11 +445,10 @@ def _read_grid(table: LexborNode) -> _Grid:
         elif part.tag in ("tr", "thead", "tbody", "tfoot"):
             lines = [part] if part.tag == "tr" else [row for row in part.iter() if row.tag == "tr"]
             rows += ([cell for cell in line.iter() if cell.tag in ("td", "th")] for line in lines)
-    return _Grid([row for row in rows if row], caption)
+    return [row for row in rows if row], caption
 
 
-def _is_layout(table: LexborNode, grid: _Grid) -> bool:
-    """Whether a table is used for layout."""
+def _is_layout(table: LexborNode, rows: list[list[LexborNode]], caption: LexborNode | None) -> bool:
     attributes = table.attributes
     if attributes.get("role") in ("presentation", "none"):
         return True
@@ -473,24 +456,23 @@ def _is_layout(table: LexborNode, grid: _Grid) -> bool:
         return True
     if table.css_first("h1, h2, h3, h4, h5, h6") is not None:
         return True
-    if grid.caption is not None or any(cell.tag == "th" for row in grid.rows for cell in row):
+    if caption is not None or any(cell.tag == "th" for row in rows for cell in row):
         return False
-    widest = max(map(len, grid.rows), default=0)
-    return widest < 2 or len(grid.rows) < 2 or len(table.css("table")) > 1 or table.css_first("pre") is not None
+    widest = max(map(len, rows), default=0)
+    return widest < 2 or len(rows) < 2 or len(table.css("table")) > 1 or table.css_first("pre") is not None
 
 
-def _read_table(grid: _Grid) -> tuple[Table, int]:
-    """Return the table and the number of rows left out."""
-    placed = list(_place_cells(grid.rows))
+def _build_table(rows: list[list[LexborNode]], caption: str) -> Table:
+    """Build a table of the rows that fit into the limit."""
+    placed = list(_place_cells(rows))
     columns = max((column + 1 for _, _, column, _, _ in placed), default=0)
-    rows = min(len(grid.rows), MAX_GRID_CELLS // max(1, columns))
+    kept = min(len(rows), MAX_GRID_CELLS // max(1, columns))
     cells = tuple(
-        Cell(extract_text(node), row, column, min(tall, rows - row), min(wide, columns - column), node.tag == "th")
+        Cell(extract_text(node), row, column, min(tall, kept - row), min(wide, columns - column), node.tag == "th")
         for node, row, column, tall, wide in placed
-        if row < rows
+        if row < kept
     )
-    caption = extract_text(grid.caption) if grid.caption is not None else ""
-    return Table(cells, rows, columns, caption), len(grid.rows) - rows
+    return Table(cells, kept, columns, caption)
 
 
 def _place_cells(rows: list[list[LexborNode]]) -> Iterator[tuple[LexborNode, int, int, int, int]]:

@@ -302,29 +302,22 @@ class Assembly:
         self._wraps_code = wraps_code
         self._vocabulary: Vocabulary = set()
         self._sizes: dict[int, tuple[float, float]] = {}
-        self._blocks: list[Block] = []
+        self.blocks: list[Block] = []
 
     def learn(self, page: PageContent, lines: Iterable[Line]) -> None:
         """Record a page's size, and its words for dehyphenation."""
         self._sizes[page.number] = (page.width, page.height)
         learn_words(self._vocabulary, lines)
 
-    def finish_all_but_last(self) -> None:
-        """Finish the drafts that the next page can't change."""
-        self._finish(max(0, len(self._drafting.drafts) - HELD_DRAFTS))
-
-    def finish(self) -> tuple[Block, ...]:
-        """Finish the remaining drafts and return all blocks."""
-        self._finish(len(self._drafting.drafts))
-        return tuple(self._blocks)
-
-    def _finish(self, count: int) -> None:
+    def finish(self, held: int = 0) -> None:
+        """Turn the drafts into blocks, except for the last ones that the next page may change."""
         drafts = self._drafting.drafts
+        count = max(0, len(drafts) - held)
         ready = drafts[:count]
         del drafts[:count]
         reaches = self._drafting.prose_reach, self._drafting.code_reach
         wrap_at = find_wrap_place(*reaches, self._measures.body_size) if self._wraps_code else None
-        self._blocks += (self._build_block(draft, wrap_at) for draft in _attach_captions(ready))
+        self.blocks += (self._build_block(draft, wrap_at) for draft in _attach_captions(ready))
 
     def _build_block(self, draft: Draft, wrap_at: float | None) -> Block:
         page, box = draft.place.page, draft.place.box

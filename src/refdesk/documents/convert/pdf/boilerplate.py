@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .layout import Line
 
@@ -32,77 +31,54 @@ _FIRST_NUMBER = re.compile(r"^(?:page\s+)?(\d{1,5})\b", re.I)
 _LAST_NUMBER = re.compile(r"\b(\d{1,5})(?:\s*(?:/|of)\s*\d{1,5})?$", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class PageEdge:
-    """Lines at the top and bottom of a page."""
-
-    height: float
-    lines: tuple[Line, ...]
-    body: Sequence[Line]
-    """All lines of the page, including those at its edges."""
-
-
-def find_page_edge(height: float, lines: Sequence[Line]) -> PageEdge:
+def _find_edge_lines(height: float, lines: Sequence[Line]) -> list[Line]:
     """Return the outermost lines that are in a margin."""
     levels = sorted({round(line.base) for line in lines})
     outermost = {*levels[:EDGE_LEVELS], *levels[-EDGE_LEVELS:]}
     margin = MARGIN * height
-    return PageEdge(
-        height,
-        tuple(
-            line
-            for line in lines
-            if round(line.base) in outermost and not margin < line.base < height - margin and len(line.text) < 200
-        ),
-        lines,
-    )
+    return [
+        line
+        for line in lines
+        if round(line.base) in outermost and not margin < line.base < height - margin and len(line.text) < 200
+    ]
 
 
 class BoilerplateDetector:
-    """Learns from page edges which lines are boilerplate."""
+    """Learns from the lines at the top and bottom of pages which of them are boilerplate."""
 
     def __init__(self) -> None:
         self._texts: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[int, int]] = Counter()
         self._pages = 0
 
-    def learn(self, edge: PageEdge) -> None:
+    def learn(self, height: float, lines: Sequence[Line]) -> None:
         """Record the edges of a page."""
+        edge = _find_edge_lines(height, lines)
         self._pages += 1
-        self._texts.update({key for line in edge.lines for key in _make_text_keys(line)})
-        self._offsets.update({place for line in edge.lines for place in _make_offset_keys(line)})
+        self._texts.update({key for line in edge for key in _make_text_keys(line)})
+        self._offsets.update({place for line in edge for place in _make_offset_keys(line)})
 
-    def find_lines(self, edge: PageEdge) -> set[int]:
+    def find_lines(self, height: float, lines: Sequence[Line]) -> set[int]:
         """Return the ids of a page's lines that are boilerplate."""
         least = REPEATS if self._pages > REPEATS else 2
-        counted = {
-            id(line) for line in edge.lines if any(self._offsets[key] >= least for key in _make_offset_keys(line))
-        }
-        found = counted | {
-            id(line) for line in edge.lines if any(self._texts[key] >= least for key in _make_text_keys(line))
-        }
-        for line in sorted(edge.lines, key=lambda line: line.base, reverse=True):
-            if id(line) in found and id(line) not in counted and _is_close_to_text(line, edge, found):
-                found.remove(id(line))
-        return found | {id(line) for line in _find_outermost(edge) if _PAGE_NUMBER.fullmatch(line.text)}
+        edge = _find_edge_lines(height, lines)
+        counted = {id(line) for line in edge if any(self._offsets[key] >= least for key in _make_offset_keys(line))}
+        found = counted | {id(line) for line in edge if any(self._texts[key] >= least for key in _make_text_keys(line))}
+        for line in sorted(edge, key=lambda line: line.base, reverse=True):
+            if id(line) in found and id(line) not in counted and line.base <= height / 2:
+                # A line close to the text below belongs to it, as a table header repeated on every page.
+                below = [other.base for other in lines if other.base > line.base + 1 and id(other) not in found]
+                if min(below, default=height) - line.base < CLOSE * line.size:
+                    found.remove(id(line))
+        return found | {id(line) for line in _find_outermost(height, edge) if _PAGE_NUMBER.fullmatch(line.text)}
 
 
-def _is_close_to_text(line: Line, edge: PageEdge, found: set[int]) -> bool:
-    """Whether a line at the top belongs to the text below it, as a table header repeated on every page."""
-    if line.base > edge.height / 2:
-        return False
-    below = [other.base for other in edge.body if other.base > line.base + 1 and id(other) not in found]
-    return min(below, default=edge.height) - line.base < CLOSE * line.size
-
-
-def _find_outermost(edge: PageEdge) -> list[Line]:
+def _find_outermost(height: float, edge: Sequence[Line]) -> list[Line]:
     """Return the first and last line, which alone may be an unconfirmed page number."""
-    if not edge.lines:
+    if not edge:
         return []
-    first = min(edge.lines, key=lambda line: line.base)
-    last = max(edge.lines, key=lambda line: line.base)
-    middle = edge.height / 2
-    return [line for line in (first, last) if (line is first) == (line.base < middle)]
+    first, last = min(edge, key=lambda line: line.base), max(edge, key=lambda line: line.base)
+    return [line for line in (first, last) if (line is first) == (line.base < height / 2)]
 
 
 def _compute_bands(line: Line) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from .layout import WIDE_GAP, Line, Measures, split_row
 from .lists import SURE_BULLETS
@@ -171,7 +172,6 @@ class HeadingStyles:
         self._known_only = known_only
         self._known_levels: dict[HeadingStyle, Counter[int]] = {}
         self._candidate_depths: dict[HeadingStyle, list[int]] = {}
-        self._ranks: dict[HeadingStyle, int] | None = None
 
     def learn_known(self, lines: Iterable[Line], found: HeadingMap) -> None:
         """Record the styles of headings with known levels."""
@@ -184,7 +184,6 @@ class HeadingStyles:
         for line in lines:
             depth = parse_depth(line.text)
             self._candidate_depths.setdefault(get_style(line, self._measures), []).append(depth)
-        self._ranks = None
 
     def find_level(self, line: Line) -> int | None:
         """Return the level of a candidate, or None if its style isn't that of a heading."""
@@ -193,8 +192,6 @@ class HeadingStyles:
             return None  # an outline omits at most headings in display type
         if self._known_only:
             return self._known_levels[style].most_common(1)[0][0] if style in self._known_levels else None
-        if self._ranks is None:
-            self._ranks = _rank_styles(self._candidate_depths)
         rank = self._ranks.get(style)
         if rank is None:
             return None
@@ -202,22 +199,22 @@ class HeadingStyles:
         least = min((known for known in self._candidate_depths[style] if known), default=1)
         return rank + max(0, depth - least) if depth else rank
 
+    @cached_property
+    def _ranks(self) -> dict[HeadingStyle, int]:
+        """Levels of styles, once all are learned: by size, outdent, weight; numbering within a style adds levels."""
+        ranks: dict[HeadingStyle, int] = {}
+        level = 1
+        for style in sorted(self._candidate_depths, key=lambda style: (-style.size, -style.hanging, not style.bold)):
+            ranks[style] = level
+            depths = [depth for depth in self._candidate_depths[style] if depth]
+            level += 1 + (max(depths) - min(depths) if depths else 0)
+        return ranks
+
 
 def parse_depth(text: str) -> int:
     """Return the depth of a heading's number: 1 for `3`, 2 for `3.1`, 0 without a number."""
     number = _NUMBERED.match(text)
     return 1 + number[1].count(".") if number else 0
-
-
-def _rank_styles(depths_by_style: dict[HeadingStyle, list[int]]) -> dict[HeadingStyle, int]:
-    """Rank styles by size, then outdent, then weight; numbering within a style adds levels."""
-    ranks: dict[HeadingStyle, int] = {}
-    level = 1
-    for style in sorted(depths_by_style, key=lambda style: (-style.size, -style.hanging, not style.bold)):
-        ranks[style] = level
-        depths = [depth for depth in depths_by_style[style] if depth]
-        level += 1 + (max(depths) - min(depths) if depths else 0)
-    return ranks
 
 
 def find_styled_headings(lines: Sequence[Line], styles: HeadingStyles) -> HeadingMap:

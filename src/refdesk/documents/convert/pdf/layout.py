@@ -12,7 +12,6 @@ from statistics import median
 from refdesk.documents.model import Box
 
 from .page_reader import PageContent, Word
-from .pdfium import Font
 from .tags import Tag
 
 RAISED = 0.45
@@ -70,7 +69,6 @@ class Line:
     right: float = field(init=False)
     base: float = field(init=False)
     size: float = field(init=False)
-    font: Font = field(init=False)
     fixed: float = field(init=False)
     """Share of letters in fixed pitch."""
     bold: bool = field(init=False)
@@ -86,7 +84,7 @@ class Line:
         words = self.words
         self.left, self.right = words[0].left, max(word.right for word in words)
         main = max(words, key=lambda word: len(word.text) * word.size) if len(words) > 1 else words[0]
-        self.base, self.size, self.font = main.base, main.size, main.font
+        self.base, self.size = main.base, main.size
         self.text = join_words(words)
         total = fixed = 0
         bold = True

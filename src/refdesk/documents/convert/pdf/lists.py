@@ -75,19 +75,12 @@ def _parse_numbers(number: re.Match[str]) -> frozenset[int]:
     return frozenset(readings)
 
 
-@dataclass(slots=True)
-class _Level:
-    left: float
-    body: float
-    style: str
-    numbers: frozenset[int]
-
-
 class OpenLists:
     """Lists open at a position, outermost first."""
 
     def __init__(self) -> None:
-        self._levels: list[_Level] = []
+        self._levels: list[Marker] = []
+        """The marker of the last item at each depth."""
 
     def accepts(self, marker: Marker) -> bool:
         """Whether an unsure marker continues an open list."""
@@ -105,11 +98,10 @@ class OpenLists:
             if marker.left >= last.left - STEP / 2 and (abs(marker.left - last.left) < STEP or not is_outer):
                 break
             self._levels.pop()
-        level = _Level(marker.left, marker.body, marker.style, marker.numbers)
         if self._levels and marker.left < self._levels[-1].left + STEP:
-            self._levels[-1] = level
+            self._levels[-1] = marker
         else:
-            self._levels.append(level)
+            self._levels.append(marker)
         return len(self._levels) - 1
 
     def close_beyond(self, left: float) -> None:

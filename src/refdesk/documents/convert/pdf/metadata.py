@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import PurePath
 from typing import Any
 
@@ -141,57 +141,33 @@ def read_outline(document: Any, first: int, last: int) -> tuple[int, list[Bookma
     Resolving a destination's page takes longer in longer documents. Outlines follow the pages, so bisection finds the
     relevant range.
     """
-    marks = list(_iter_bookmarks(document))
-    pages = _Pages(document, marks)
-    start, end = 0, len(marks)
+    marks = list(islice(document.get_toc(MAX_DEPTH), MAX_BOOKMARKS))
+    places = range(len(marks))
+
+    pages: dict[int, int] = {}
+
+    def find_page(place: int) -> int:
+        """Return the page of a bookmark; one without a page counts as on that of the one before."""
+        start = place
+        while start not in pages:
+            destination = _find_destination(document, marks[start])
+            page = int(raw.FPDFDest_GetDestPageIndex(document.raw, destination)) if destination else -1
+            if page >= 0 or not start:
+                pages[start] = page
+            else:
+                start -= 1
+        pages.update(dict.fromkeys(range(start + 1, place + 1), pages[start]))
+        return pages[place]
+
     if first > 0 or last < len(document) - 1:
-        start = bisect_left(pages, first)
-        end = bisect_left(pages, last + 1, lo=start)
+        start = bisect_left(places, first, key=find_page)
+        places = places[start : bisect_left(places, last + 1, lo=start, key=find_page)]
     entries = [
-        Bookmark(title, level, page, _find_height(document, mark))
-        for place in range(start, end)
-        for mark, level in (marks[place],)
-        if first <= (page := pages[place]) <= last and (title := _read_title(mark))
+        Bookmark(title, marks[place].level + 1, page, _find_height(document, marks[place]))
+        for place in places
+        if first <= (page := find_page(place)) <= last and (title := _read_title(marks[place]))
     ]
     return len(marks), entries
-
-
-class _Pages(Sequence[int]):
-    """Lazily resolved page of each bookmark; one without a page counts as on that of the one before."""
-
-    def __init__(self, document: Any, marks: Sequence[tuple[Any, int]]) -> None:
-        self._document = document
-        self._marks = marks
-        self._known: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._marks)
-
-    def __getitem__(self, place: Any) -> Any:
-        if place not in self._known:
-            mark = self._marks[place][0]
-            destination = _find_destination(self._document, mark)
-            page = int(raw.FPDFDest_GetDestPageIndex(self._document.raw, destination)) if destination else -1
-            self._known[place] = self[place - 1] if page < 0 < place else page
-        return self._known[place]
-
-
-def _iter_bookmarks(document: Any) -> Iterator[tuple[Any, int]]:
-    """Yield all bookmarks in order with their levels, each once despite loops."""
-    seen: set[int] = set()
-    stack = [raw.FPDFBookmark_GetFirstChild(document.raw, None)]
-    while stack and len(seen) < MAX_BOOKMARKS:
-        mark = stack.pop()
-        if not mark:
-            continue
-        address = ctypes.addressof(mark.contents)
-        if address in seen:
-            continue
-        seen.add(address)
-        yield mark, len(stack) + 1
-        stack.append(raw.FPDFBookmark_GetNextSibling(document.raw, mark))
-        if len(stack) < MAX_DEPTH:
-            stack.append(raw.FPDFBookmark_GetFirstChild(document.raw, mark))
 
 
 def _read_title(mark: Any) -> str:
@@ -201,8 +177,7 @@ def _read_title(mark: Any) -> str:
 
 
 def _find_destination(document: Any, mark: Any) -> Any:
-    destination = raw.FPDFBookmark_GetDest(document.raw, mark)
-    if destination:
+    if destination := raw.FPDFBookmark_GetDest(document.raw, mark):
         return destination
     action = raw.FPDFBookmark_GetAction(mark)
     return raw.FPDFAction_GetDest(document.raw, action) if action else None

@@ -11,15 +11,17 @@ import logging
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from refdesk.documents.convert.source import Progress
 
 from .layout import compute_area
 from .page_reader import PageContent, Word
@@ -80,18 +82,19 @@ BASELINE_OFFSET = 0.35
 VERTICAL_RATIO = 1.5
 """Ratio of height to width from which a line is vertical and skipped."""
 
-_FONT = Font("", bold=False, italic=False, fixed=False)
-
-ReportPage = Callable[[int], None]
-"""Called with the number of the page about to be recognized."""
+_FONT = Font(bold=False, italic=False, fixed=False)
 
 
 class _PageOutcome(Enum):
-    READ = auto()
-    EMPTY = auto()
-    LATE = auto()
-    FAILED = auto()
-    NOT_INSTALLED = auto()
+    """What became of a scanned page, with the end of its warning."""
+
+    READ = "of text; {its} text was recognised and may hold errors."
+    EMPTY = "in which no text was found."
+    LATE = (
+        "of text and {was} not read, since recognising {them} would have taken too long; ask for {them} by page number."
+    )
+    FAILED = "of text and {was} not read, since recognition failed ({failure}); give a searchable file."
+    NOT_INSTALLED = f"of text and {{was}} not read; give a searchable file, or install recognition: {INSTALL}."
 
 
 def is_scanned(page: PageContent) -> bool:
@@ -104,10 +107,10 @@ def is_scanned(page: PageContent) -> bool:
 class PageRecognizer:
     """Recognizes the scanned pages among the wanted ones within a time budget."""
 
-    def __init__(self, document: Any, wanted: range, report: ReportPage, *, seconds: float | None = None) -> None:
+    def __init__(self, document: Any, wanted: range, progress: Progress, *, seconds: float | None = None) -> None:
         self._document = document
         self._wanted = wanted
-        self._report = report
+        self._progress = progress
         self._seconds = _compute_time_limit() if seconds is None else seconds
         self._spent = 0.0
         self._longest = 0.0
@@ -135,7 +138,9 @@ class PageRecognizer:
             return _PageOutcome.FAILED
         if self._spent + self._longest >= self._seconds:
             return _PageOutcome.LATE
-        self._report(page.number)
+        # It takes seconds per page, mostly before the first batch of pages ends.
+        done, message = page.number - 1 - self._wanted[0], f"recognising page {page.number} of {len(self._document)}"
+        self._progress(done, len(self._wanted), message)
         since = time.monotonic()
         try:
             return _PageOutcome.READ if self._run_ocr(page) else _PageOutcome.EMPTY
@@ -259,20 +264,9 @@ def _round_to_half(points: float) -> float:
 
 def _format_warning(outcome: _PageOutcome, numbers: Sequence[int], failure: str) -> str:
     one = len(numbers) == 1
-    pictures = f"{format_pages(numbers)} {'a picture' if one else 'pictures'}"
     was, its, them = ("was", "its", "it") if one else ("were", "their", "them")
-    unread = f"{pictures} of text and {was} not read"
-    match outcome:
-        case _PageOutcome.READ:
-            return f"{pictures} of text; {its} text was recognised and may hold errors."
-        case _PageOutcome.EMPTY:
-            return f"{pictures} in which no text was found."
-        case _PageOutcome.LATE:
-            return f"{unread}, since recognising {them} would have taken too long; ask for {them} by page number."
-        case _PageOutcome.FAILED:
-            return f"{unread}, since recognition failed ({failure}); give a searchable file."
-        case _PageOutcome.NOT_INSTALLED:
-            return f"{unread}; give a searchable file, or install recognition: {INSTALL}."
+    ending = outcome.value.format(was=was, its=its, them=them, failure=failure)
+    return f"{format_pages(numbers)} {'a picture' if one else 'pictures'} {ending}"
 
 
 def format_pages(numbers: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -135,10 +135,6 @@ class Frame:
         (x, y), (other_x, other_y) = self.point(left, bottom), self.point(right, top)
         return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
 
-    def rotate_to(self, direction: int) -> Frame:
-        """Return the frame in which text of this direction (in quarters, relative to this frame) is level."""
-        return Frame(self.left, self.bottom, self.right, self.top, (self.quarters - direction) % 4)
-
 
 def read_page(document: Any, index: int, *, tagged: bool) -> PageContent:
     """Read one page; one that can't be loaded is empty."""
@@ -225,7 +221,7 @@ class _Reader:
         )
         direction, count = directions.most_common(1)[0]
         if direction and count > 0.8 * directions.total():
-            self._frame = self._frame.rotate_to(direction)
+            self._frame = replace(self._frame, quarters=(self._frame.quarters - direction) % 4)
         return {
             handle: self._read_run(handle, size, matrices[6 * place : 6 * place + 6])
             for place, (handle, size) in enumerate(zip(first_places, sizes, strict=True))

@@ -138,7 +138,6 @@ _PROPORTIONAL = re.compile(r"monotype|monoto|monogr", re.I)
 class Font:
     """A typeface in one weight and slope."""
 
-    name: str
     bold: bool
     italic: bool
     fixed: bool
@@ -156,7 +155,6 @@ def _classify_font(full_name: str, flags: int) -> Font:
     name = _SUBSET.sub("", full_name)
     flags = max(flags, 0)
     return Font(
-        name,
         bold=bool(flags & FORCE_BOLD_FLAG or _BOLD.search(name)),
         italic=bool(flags & ITALIC_FLAG or _ITALIC.search(name)),
         fixed=bool(flags & FIXED_PITCH_FLAG or (_FIXED.search(name) and not _PROPORTIONAL.search(name))),

@@ -16,8 +16,8 @@ from refdesk.documents.model import Box, Document, Page
 from refdesk.errors import CannotConvert
 
 from . import metadata
-from .block_drafts import Assembly, DraftBuilder, PageLines
-from .boilerplate import BoilerplateDetector, drop_contents_entries, find_page_edge
+from .block_drafts import HELD_DRAFTS, Assembly, DraftBuilder, PageLines
+from .boilerplate import BoilerplateDetector, drop_contents_entries
 from .headings import HeadingStyles, find_candidates, find_outline_headings, find_styled_headings, find_tagged_headings
 from .layout import Line, Measures, build_lines, compute_area, find_common_gutters, find_gutters, group_rows, measure
 from .metadata import Bookmark
@@ -60,12 +60,7 @@ def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_secon
     with open_pdf(source.data, source.name) as document:
         total = len(document)
         wanted = _select_pages(source, total, max_pages)
-
-        def report_ocr(number: int) -> None:
-            """Report OCR progress; it takes seconds per page, mostly before the first batch ends."""
-            source.progress(number - 1 - wanted[0], len(wanted), f"recognising page {number} of {total}")
-
-        recognition = PageRecognizer(document, wanted, report_ocr, seconds=recognition_seconds)
+        recognition = PageRecognizer(document, wanted, source.progress, seconds=recognition_seconds)
         survey = Survey(document, wanted[0], wanted[-1], is_tagged(document), recognition)
         drafting = DraftBuilder(survey.measures)
         assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(document))
@@ -79,9 +74,10 @@ def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_secon
                     cut.append(content.number)
                 drafting.add_page(_add_tables_and_pictures(page, survey))
                 assembly.learn(content, page.lines)
-            assembly.finish_all_but_last()
+            assembly.finish(HELD_DRAFTS)
             source.progress(len(pages), len(wanted), f"page {pages[-1].number} of {total}")
-        blocks = assembly.finish()
+        assembly.finish()
+        blocks = tuple(assembly.blocks)
         warnings = [*recognition.list_warnings()]
         if source.pages is None and wanted[-1] + 1 < total:
             others = "ask for the others by their page numbers"
@@ -119,7 +115,10 @@ def _add_tables_and_pictures(page: PageLines, survey: Survey) -> PageLines:
     page.tables = {id(inside[0]): table for table, inside in found if inside}
     page.taken = frozenset(id(line) for _, inside in found for line in inside)
     survey.add_styled_headings(page)
-    page.pictures = _select_pictures(page.content)
+    # Smaller pictures are icons, and larger ones the background of the page.
+    largest = SCANNED_COVER * 1.6 * (page.content.width * page.content.height)
+    pictures = (box for box in page.content.pictures if MIN_PICTURE_AREA <= compute_area(box) <= largest)
+    page.pictures = sorted(pictures, key=lambda box: box[1])
     return page
 
 
@@ -146,15 +145,6 @@ def _find_lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _select_pictures(content: PageContent) -> list[Box]:
-    """Return the pictures from top to bottom, without icons and page backgrounds."""
-    whole = content.width * content.height
-    return sorted(
-        (box for box in content.pictures if MIN_PICTURE_AREA <= compute_area(box) <= SCANNED_COVER * 1.6 * whole),
-        key=lambda box: box[1],
-    )
-
-
 class Survey:
     """Reads pages with what a sample has shown: measures, columns, boilerplate, headings.
 
@@ -172,18 +162,14 @@ class Survey:
         self._entries: dict[int, list[Bookmark]] = {}
         for entry in entries:
             self._entries.setdefault(entry.page, []).append(entry)
-        sample = choose_sample(first, last, len(document))
-        self._sample_pages = {index: self._read(index) for index in sample}
-        self._gutters = find_common_gutters(
-            [find_gutters(group_rows(page.words)) for page in self._sample_pages.values()]
-        )
-        lines = {index: build_lines(page, self._gutters) for index, page in self._sample_pages.items()}
-        self.measures: Measures = measure(lines.values())
+        pages = [(index, self._read(index)) for index in choose_sample(first, last, len(document))]
+        self._gutters = find_common_gutters([find_gutters(group_rows(page.words)) for _, page in pages])
+        sample = {index: (page, build_lines(page, self._gutters)) for index, page in pages}
+        self.measures: Measures = measure(lines for _, lines in sample.values())
         self._boilerplate = BoilerplateDetector()
-        for index, page in self._sample_pages.items():
-            self._boilerplate.learn(find_page_edge(page.height, lines[index]))
-        self._lines = lines
-        analyzed = [self._analyze(page, lines[index]) for index, page in self._sample_pages.items()]
+        for page, lines in sample.values():
+            self._boilerplate.learn(page.height, lines)
+        analyzed = [self._analyze(page, lines) for page, lines in sample.values()]
         front = next((page for page in analyzed if page.content.number == 1 and not page.headings), None)
         self.displayed_title = metadata.find_displayed_title(front.lines, self.measures.body_size) if front else ""
         """Title on the first page, unless it is a heading known from the outline or tags."""
@@ -193,22 +179,19 @@ class Survey:
             if not sampled.content.tags:
                 self._styles.learn_known(sampled.lines, sampled.headings)
                 self._styles.learn_candidates(self._find_candidates(sampled))
-        for index in sample:
-            if not first <= index <= last:
-                del self._sample_pages[index], self._lines[index]
+        self._sample = {index: sampled for index, sampled in sample.items() if first <= index <= last}
+        """Wanted pages of the sample with their lines, until they are read."""
 
     def read(self, indices: Iterable[int]) -> list[PageLines]:
         """Read a batch of pages; what repeats in it is boilerplate, too."""
-        pages = [
-            (index, self._sample_pages.pop(index) if index in self._sample_pages else self._read(index))
-            for index in indices
-        ]
         batch: list[tuple[PageContent, list[Line]]] = []
-        for index, page in pages:
-            lines = self._lines.pop(index, None)
-            if lines is None:
-                lines = build_lines(page, self._gutters)
-                self._boilerplate.learn(find_page_edge(page.height, lines))
+        for index in indices:
+            if index in self._sample:
+                batch.append(self._sample.pop(index))
+                continue
+            page = self._read(index)
+            lines = build_lines(page, self._gutters)
+            self._boilerplate.learn(page.height, lines)
             batch.append((page, lines))
         return [self._analyze(page, lines) for page, lines in batch]
 
@@ -224,7 +207,7 @@ class Survey:
         return find_candidates(free, page.headings, self.measures)
 
     def _analyze(self, page: PageContent, lines: list[Line]) -> PageLines:
-        boilerplate = self._boilerplate.find_lines(find_page_edge(page.height, lines))
+        boilerplate = self._boilerplate.find_lines(page.height, lines)
         kept = [line for line in lines if id(line) not in boilerplate]
         kept = drop_contents_entries(kept) if self.has_outline else kept
         entries = self._entries.get(page.number - 1, ())

@@ -15,7 +15,7 @@ from .layout import LEAST_STEP, Line, enclose_boxes, group_rows
 from .lists import parse_marker
 from .page_reader import PageContent, Word
 from .tags import CellTag, Tags
-from .text import Vocabulary, join_text
+from .text import Vocabulary, join_lines
 
 CAPTION = re.compile(r"(?:Table|Figure|Fig\.|Listing|Example|Tabelle|Tableau|Tabla)\s+[\dA-Z][\d.–-]*[.:)]?(?:\s|$)")
 """Start of a table or figure caption."""
@@ -93,11 +93,11 @@ def build_table(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Tabl
                 column += 1
             rows = min(cell.row_span, len(table.rows) - at)
             taken.update((at + down, column + along) for down in range(rows) for along in range(cell.column_span))
-            text = join_text(cell.lines, vocabulary)
+            text, _ = join_lines(cell.lines, vocabulary)
             cells.append(Cell(text, at, column, rows, cell.column_span, cell.header))
             column += cell.column_span
     columns = max((cell.column + cell.column_span for cell in cells), default=0)
-    caption = join_text(table.caption, vocabulary)
+    caption, _ = join_lines(table.caption, vocabulary)
     return Table(tuple(cells), len(table.rows), columns, caption, place)
 
 

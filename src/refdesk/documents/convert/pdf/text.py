@@ -38,11 +38,6 @@ def join_lines(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tupl
     return text, () if is_uniform else tuple(Span(start, end, kind) for start, end, kind in kinds if kind)
 
 
-def join_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
-    """Join lines to one text."""
-    return join_lines(lines, vocabulary)[0]
-
-
 class _Writer:
     """Builder of text and spans, word by word."""
 
@@ -50,7 +45,6 @@ class _Writer:
         self._vocabulary = vocabulary
         self.pieces: list[str] = []
         self._length = 0
-        self._last = ""
         self.kinds: list[tuple[int, int, SpanKind | None]] = []
 
     def add_line(self, words: Sequence[Word]) -> None:
@@ -64,15 +58,15 @@ class _Writer:
                 self.kinds[-1] = (self.kinds[-1][0], self._length, kind)
             else:
                 self.kinds.append((start, self._length, kind))
-            self._last = word.text
 
     def _separate(self, word: Word, first: bool) -> None:
-        if not first or not self._last.endswith("-") or len(self._last) < 2:
+        last = self.pieces[-1]
+        if not first or not last.endswith("-") or len(last) < 2:
             self._add(" ")
             return
-        joint = _choose_joint(self._last[:-1], word.text, self._vocabulary)
+        joint = _choose_joint(last[:-1], word.text, self._vocabulary)
         if not joint:  # drop the hyphen
-            self.pieces[-1] = self.pieces[-1][:-1]
+            self.pieces[-1] = last[:-1]
             self._length -= 1
             start, end, kind = self.kinds[-1]
             self.kinds[-1] = (start, end - 1, kind)
