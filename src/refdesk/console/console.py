@@ -1,14 +1,10 @@
-"""The console: static files, API methods and the event feed."""
+"""The console: its API methods and the event feed."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 from anyio import to_thread
@@ -20,56 +16,7 @@ from refdesk.console.params import NameParams, NewKeyParams, NoParams, translate
 from refdesk.console.server_methods import Rights, Servers
 from refdesk.engines.base import EngineAdmin
 
-PAGES = Path(__file__).parent / "pages"
-INDEX = "index.html"
-
-_VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
-"""Paths that are answered with the index page, which routes to the view itself."""
-
-TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-"""Media types by suffix. Other files aren't served."""
-
 Method = Callable[[Call], Awaitable[dict[str, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class StaticFile:
-    """A static file with its response headers."""
-
-    body: bytes
-    media_type: str
-    etag: str
-    """Quoted, as in the header."""
-
-
-class Assets:
-    """Static files by path below `/console/`."""
-
-    def __init__(self, folder: Path = PAGES) -> None:
-        self._folder = folder
-
-    def find(self, path: str) -> StaticFile | None:
-        """Return a file by path, the index page for a view's path, or None.
-
-        The path is never looked up on disk, so it can't escape the folder.
-        """
-        name = INDEX if _VIEW_PATH.fullmatch(path) else path
-        return self._files.get(name)
-
-    @cached_property
-    def _files(self) -> dict[str, StaticFile]:
-        found = {}
-        for path in self._folder.rglob("*"):
-            if path.suffix in TYPES and path.is_file():
-                body = path.read_bytes()
-                etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-                found[path.relative_to(self._folder).as_posix()] = StaticFile(body, TYPES[path.suffix], etag)
-        return found
 
 
 class KeyStore(Protocol):
@@ -109,7 +56,6 @@ class Console:
         self._keys = keys
         self._engine = engine
         self._feed = feed
-        self.find = Assets().find
         self.open_feed_subscription = feed.open_feed_subscription
         self.drain = feed.drain
 

@@ -6,9 +6,13 @@ are no cookies: a page of another site has no key to send, and if no key is requ
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import orjson
 
@@ -28,6 +32,20 @@ from refdesk.inbound.requests import (
     enter_caller_trace,
     respond,
 )
+
+FILES = Path(__file__).parents[1] / "console" / "pages"
+INDEX = "index.html"
+
+_VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
+"""Paths that are answered with the index page, which routes to the view itself."""
+
+TYPES = {
+    ".css": b"text/css; charset=utf-8",
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+"""Media types by suffix. Other files aren't served."""
 
 PAGES = "/console"
 ACTIONS = "/api/console"
@@ -56,12 +74,48 @@ Identify = Callable[[], Awaitable[Caller]]
 """Resolves the credential that opened a stream again. Raises if it's no longer valid."""
 
 
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A static file with its response headers."""
+
+    body: bytes
+    media_type: bytes
+    etag: bytes
+    """Quoted, as in the header."""
+
+
+class Assets:
+    """Static files by path below `/console/`."""
+
+    def __init__(self, folder: Path = FILES) -> None:
+        self._folder = folder
+
+    def find(self, path: str) -> StaticFile | None:
+        """Return a file by path, the index page for a view's path, or None.
+
+        The path is never looked up on disk, so it can't escape the folder.
+        """
+        name = INDEX if _VIEW_PATH.fullmatch(path) else path
+        return self._files.get(name)
+
+    @cached_property
+    def _files(self) -> dict[str, StaticFile]:
+        found = {}
+        for path in self._folder.rglob("*"):
+            if path.suffix in TYPES and path.is_file():
+                body = path.read_bytes()
+                etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
+                found[path.relative_to(self._folder).as_posix()] = StaticFile(body, TYPES[path.suffix], etag)
+        return found
+
+
 class ConsoleRoutes:
     """Routes of the web console. No path matches if the console is disabled."""
 
     def __init__(self, services: Services, access: Access, monitor: DisconnectMonitor) -> None:
         self._services = services
         self._console = services.console
+        self._assets = Assets()
         self._access = access
         self._monitor = monitor
 
@@ -95,21 +149,18 @@ class ConsoleRoutes:
 
     async def serve_page(self, path: str, headers: Headers, send: Send) -> None:
         """Serve a static file, or the page of a view."""
-        assert self._console is not None
         if path == PAGES:
             await respond(send, 308, b"", (b"location", b"/console/"), *PAGE_HEADERS)
             return
-        asset = self._console.find(path.removeprefix(f"{PAGES}/"))
+        asset = self._assets.find(path.removeprefix(f"{PAGES}/"))
         if asset is None:
             raise Reject(404, "The console has no such page", *PAGE_HEADERS)
-        etag = (b"etag", asset.etag.encode())
-        known = {
-            tag.strip().removeprefix("W/") for tag in headers.get(b"if-none-match", b"").decode("latin-1").split(",")
-        }
-        if not known.isdisjoint({asset.etag, "*"}):
-            await respond(send, 304, b"", etag, *PAGE_HEADERS)
+        known = {tag.strip().removeprefix(b"W/") for tag in headers.get(b"if-none-match", b"").split(b",")}
+        if not known.isdisjoint({asset.etag, b"*"}):
+            await respond(send, 304, b"", (b"etag", asset.etag), *PAGE_HEADERS)
         else:
-            await respond(send, 200, asset.body, (b"content-type", asset.media_type.encode()), etag, *PAGE_HEADERS)
+            file_headers = (b"content-type", asset.media_type), (b"etag", asset.etag)
+            await respond(send, 200, asset.body, *file_headers, *PAGE_HEADERS)
 
     async def stream_events(self, context: RequestContext, identify: Identify, receive: Receive, send: Send) -> None:
         """Stream change events until the client disconnects, its key is revoked or the server stops."""

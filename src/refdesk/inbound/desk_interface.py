@@ -11,19 +11,6 @@ from refdesk.documents.conversions import Conversions
 from refdesk.telemetry import Metrics
 
 
-class ConsoleAsset(Protocol):
-    """A static file of the console."""
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def media_type(self) -> str: ...
-
-    @property
-    def etag(self) -> str: ...
-
-
 class ConsoleSubscription(Protocol):
     """A subscription to the console's change events."""
 
@@ -37,8 +24,6 @@ class ConsoleSubscription(Protocol):
 
 class ConsolePages(Protocol):
     """The web console as seen by its HTTP routes."""
-
-    def find(self, path: str) -> ConsoleAsset | None: ...
 
     def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]: ...
 
