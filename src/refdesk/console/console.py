@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -35,37 +36,26 @@ class KeyStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Console:
     """The web console. `register` adds its methods to the dispatcher."""
 
-    def __init__(
-        self,
-        about: Callable[[], Mapping[str, Any]],
-        rights: Rights,
-        documents: ConsoleDocuments,
-        servers: Servers,
-        keys: KeyStore,
-        engine: EngineAdmin,
-        feed: Feed,
-    ) -> None:
-        """`about` returns information about the server that every caller may see."""
-        self._about = about
-        self._rights = rights
-        self._documents = documents
-        self._servers = servers
-        self._keys = keys
-        self._engine = engine
-        self._feed = feed
-        self.open_feed_subscription = feed.open_feed_subscription
-        self.drain = feed.drain
+    about: Callable[[], Mapping[str, Any]]
+    """Returns information about the server that every caller may see."""
+    rights: Rights
+    documents: ConsoleDocuments
+    servers: Servers
+    key_store: KeyStore
+    engine: EngineAdmin
+    feed: Feed
 
     def register(self, add_method: Callable[[str, Method], None]) -> None:
         """Register the console's methods. A method's name on the wire is its Python name."""
-        documents, servers = self._documents, self._servers
+        documents, servers = self.documents, self.servers
         methods: list[Method] = [
             self.me,
             self.events,
-            self._feed.metrics,
+            self.feed.metrics,
             *(documents.collections, documents.documents, documents.document, documents.read),
             *(documents.create_collection, documents.delete_collection, documents.delete_documents, documents.retry),
             *(servers.servers, servers.server_log, servers.set_server, servers.approve),
@@ -77,7 +67,7 @@ class Console:
     async def me(self, call: Call) -> dict[str, Any]:
         """Return the caller's identity and permissions, and information about the server."""
         NoParams.of(call)
-        caller, rights = call.caller, self._rights
+        caller, rights = call.caller, self.rights
         return {
             "user": caller.user,
             "tenant": caller.tenant,
@@ -86,7 +76,7 @@ class Console:
             "authenticated": caller.authenticated,
             "may_write": rights.may(caller, f"{CONSOLE}create_collection"),
             "may_administer": rights.may(caller, f"{CONSOLE}keys"),
-            **self._about(),
+            **self.about(),
         }
 
     async def events(self, call: Call) -> dict[str, Any]:
@@ -99,27 +89,27 @@ class Console:
     async def keys(self, call: Call) -> dict[str, Any]:
         """List the keys' properties, without the keys themselves."""
         NoParams.of(call)
-        return {"keys": await to_thread.run_sync(self._keys.listed)}
+        return {"keys": await to_thread.run_sync(self.key_store.listed)}
 
     async def make_key(self, call: Call) -> dict[str, Any]:
         """Create a key. It is returned only this once."""
         params = NewKeyParams.of(call)
         with translate_argument_names():
-            key, entry = await to_thread.run_sync(partial(self._keys.make, **params.model_dump()))
+            key, entry = await to_thread.run_sync(partial(self.key_store.make, **params.model_dump()))
         return {"key": key, "entry": entry}
 
     async def revoke_key(self, call: Call) -> dict[str, Any]:
         params = NameParams.of(call)
         with translate_argument_names():
-            return {"revoked": await to_thread.run_sync(self._keys.revoke, params.name)}
+            return {"revoked": await to_thread.run_sync(self.key_store.revoke, params.name)}
 
     async def tenants(self, call: Call) -> dict[str, Any]:
         """List the tenants that have documents or keys, with their counts."""
         NoParams.of(call)
-        keys = Counter(key["tenant"] for key in await to_thread.run_sync(self._keys.listed))
+        keys = Counter(key["tenant"] for key in await to_thread.run_sync(self.key_store.listed))
         counted = {
             str(tenant.id): {"documents": tenant.documents, "collections": tenant.collections, "bytes": tenant.bytes}
-            for tenant in await self._engine.tenants()
+            for tenant in await self.engine.tenants()
         }
         nothing = {"documents": 0, "collections": 0, "bytes": 0}
         ids = sorted({*counted, *keys})

@@ -138,7 +138,7 @@ class ConsoleRoutes:
     def drain(self) -> None:
         """End all event streams."""
         if self._console is not None:
-            self._console.drain()
+            self._console.feed.drain()
 
     def require_own_page(self, headers: Headers) -> None:
         """Reject requests that a browser sent for a page other than the console's own."""
@@ -168,7 +168,7 @@ class ConsoleRoutes:
         context = enter_caller_trace(context, {})
         try:
             await self._services.handle(Call(f"{CONSOLE}events", {}, context.caller, trace_id=context.trace_id))
-            subscribing = self._console.open_feed_subscription(context.caller)
+            subscribing = self._console.feed.open_feed_subscription(context.caller)
             with subscribing as subscription, self._monitor.watch(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": list(EVENT_HEADERS)})
                 last_sent = 0.0

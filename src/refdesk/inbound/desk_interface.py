@@ -22,12 +22,19 @@ class ConsoleSubscription(Protocol):
         ...
 
 
-class ConsolePages(Protocol):
-    """The web console as seen by its HTTP routes."""
+class ConsoleFeed(Protocol):
+    """The event feed of the web console."""
 
     def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]: ...
 
     def drain(self) -> None: ...
+
+
+class WebConsole(Protocol):
+    """The web console, as far as it isn't reached by calls."""
+
+    @property
+    def feed(self) -> ConsoleFeed: ...
 
 
 class Authentication(Protocol):
@@ -89,7 +96,7 @@ class Services(Protocol):
     def handle(self) -> Handler: ...
 
     @property
-    def console(self) -> ConsolePages | None: ...
+    def console(self) -> WebConsole | None: ...
 
     @property
     def authenticate(self) -> Authentication: ...
