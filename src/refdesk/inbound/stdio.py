@@ -78,17 +78,6 @@ class LineWriter(Outbox):
                 await self._has_data.wait()
 
 
-class StdioSession(Session):
-    """The session of a client on standard input and output."""
-
-    def __init__(self, writer: LineWriter) -> None:
-        super().__init__(LOCAL)
-        self._writer = writer
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        self._writer.send(message)
-
-
 class LineChannel:
     """Messages of a call among the lines of all others."""
 
@@ -109,7 +98,7 @@ class StdioConnection:
         self._settings = settings
         self._reader = reader
         self._writer = LineWriter(writer)
-        self._session = StdioSession(self._writer)
+        self._session = Session(LOCAL, self._writer.send)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:

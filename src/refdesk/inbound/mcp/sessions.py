@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,11 +34,13 @@ RequestWork = DisconnectWatcher | asyncio.Future[None]
 """The work of a request in progress, over HTTP or on standard input and output."""
 
 
-class Session(ABC):
+class Session:
     """A connection to a client of a handshake revision."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, send: Callable[[Mapping[str, Any]], object]) -> None:
+        """`send` sends a notification outside of a call's stream, without blocking."""
         self.caller = caller
+        self.send = send
         self.revision: str | None = None
         """The agreed revision. None before `initialize`."""
         self.capabilities: Mapping[str, Any] = {}
@@ -53,10 +54,6 @@ class Session(ABC):
         self.key: object = object()
         """Equal for all calls of the session."""
         self._requests: dict[str, asyncio.Future[RpcResponse]] = {}
-
-    @abstractmethod
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a notification outside of a call's stream, without blocking."""
 
     def wants_level(self, level: LogLevel) -> bool:
         """Return whether log messages of a level are to be sent."""
@@ -108,7 +105,7 @@ class HttpSession(Session):
     """A session over HTTP. Its notifications go out on the stream of a GET request, and are stored."""
 
     def __init__(self, caller: Caller, store: EventStore) -> None:
-        super().__init__(caller)
+        super().__init__(caller, self._store_and_send)
         self.id = secrets.token_hex(16)
         self.owner = _get_owner(caller)
         self.stream: EventStream | None = None
@@ -117,7 +114,7 @@ class HttpSession(Session):
         self._store = store
         self._events = SessionEvents()
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def _store_and_send(self, message: Mapping[str, Any]) -> None:
         """Store a notification, and send it if the client listens. A client that doesn't read misses it."""
         encoded = orjson.dumps(message)
         number = self._store.add(self._events, encoded)
