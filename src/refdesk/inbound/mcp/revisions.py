@@ -19,8 +19,7 @@ from refdesk.errors import (
     MISSING_CAPABILITY,
     PARSE_ERROR,
 )
-from refdesk.inbound.envelope import RpcRequest
-from refdesk.inbound.requests import Headers
+from refdesk.inbound.requests import Headers, RpcRequest
 from refdesk.validation import validate
 from refdesk.version import __version__
 
