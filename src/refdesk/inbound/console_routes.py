@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,9 +68,6 @@ PAGE_HEADERS = (
 EVENT_HEADERS = (*STREAM_HEADERS, (b"x-content-type-options", b"nosniff"))
 
 _ACCEPTED = re.compile(r"([^;]+)(?:;.*?\bq=([^;]*))?.*", re.ASCII)
-
-Identify = Callable[[], Awaitable[Caller]]
-"""Resolves the credential that opened a stream again. Raises if it's no longer valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +158,7 @@ class ConsoleRoutes:
             file_headers = (b"content-type", asset.media_type), (b"etag", asset.etag)
             await respond(send, 200, asset.body, *file_headers, *PAGE_HEADERS)
 
-    async def stream_events(self, context: RequestContext, identify: Identify, receive: Receive, send: Send) -> None:
+    async def stream_events(self, context: RequestContext, receive: Receive, send: Send) -> None:
         """Stream change events until the client disconnects, its key is revoked or the server stops."""
         assert self._console is not None
         context = enter_caller_trace(context, {})
@@ -173,7 +169,7 @@ class ConsoleRoutes:
                 await send({"type": "http.response.start", "status": 200, "headers": list(EVENT_HEADERS)})
                 last_sent = 0.0
                 while (events := await subscription.next()) is not None:
-                    if not await _is_still_valid(context.caller, identify):
+                    if not await self._is_still_valid(context):
                         break
                     body = b"".join(
                         b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data)) for name, data in events
@@ -187,15 +183,15 @@ class ConsoleRoutes:
         except Refused as error:
             await respond_error(send, error, context.trace_id)
 
-
-async def _is_still_valid(caller: Caller, identify: Identify) -> bool:
-    """Return whether the credential that opened a stream is still valid and grants the same access."""
-    try:
-        return await identify() == caller
-    except (Unauthenticated, Forbidden):
-        return False
-    except DependencyError:
-        return True  # an unreachable issuer says nothing about this token
+    async def _is_still_valid(self, context: RequestContext) -> bool:
+        """Return whether the credential that opened a stream is still valid and grants the same access."""
+        try:
+            caller = self._services.authenticate.identify(context.credential)
+            return (caller if isinstance(caller, Caller) else await caller) == context.caller
+        except (Unauthenticated, Forbidden):
+            return False
+        except DependencyError:
+            return True  # an unreachable issuer says nothing about this token
 
 
 def prefers_html(accept: str) -> bool:
