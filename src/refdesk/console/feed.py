@@ -192,11 +192,9 @@ class FeedSubscription:
     async def _pause(self) -> None:
         """Wait for a notification or a timeout, respecting the minimum interval."""
         seconds = PROGRESS_INTERVAL_SECONDS if self._sees_documents and self._tracker.unfinished else MAX_WAIT_SECONDS
-        try:
+        with suppress(TimeoutError):  # then progress and server states are polled
             async with asyncio.timeout(seconds):
                 await self._wakeup.wait()
-        except TimeoutError:
-            pass  # poll progress and server states
         wait = self._sent_at + MIN_INTERVAL_SECONDS - time.monotonic()
         if wait > 0 and not self._is_ended:
             await asyncio.sleep(wait)

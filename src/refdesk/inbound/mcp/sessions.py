@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.calls import LOG_LEVELS, Caller, Event, ListChanged, LogLevel
+from refdesk.calls import Caller, Event, ListChanged, LogLevel
 from refdesk.errors import ClientCannot, InternalError, InvalidRequest, Overloaded
 from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS, SUBSCRIPTION_ID_META
 from refdesk.inbound.mcp.streams import EventStore, EventStream, Outbox, SessionEvents, encode_event, encode_start
@@ -45,6 +45,7 @@ class Session:
         self.capabilities: Mapping[str, Any] = {}
         """What the client has declared, in wire format."""
         self.log_level: LogLevel = "debug"
+        """Minimum level of the log messages to send."""
         self.subscriptions: dict[str, Caller | None] = {}
         """The client's subscriptions by URI, with the caller who made them. None until the resource's server agrees."""
         self.in_flight: dict[MessageId, RequestWork] = {}
@@ -53,10 +54,6 @@ class Session:
         self.key: object = object()
         """Equal for all calls of the session."""
         self._requests: dict[str, asyncio.Future[RpcResponse]] = {}
-
-    def wants_level(self, level: LogLevel) -> bool:
-        """Return whether log messages of a level are to be sent."""
-        return LOG_LEVELS.index(level) >= LOG_LEVELS.index(self.log_level)
 
     def begin(self, id: MessageId, work: RequestWork) -> None:
         """Register a request. Raises InvalidRequest while another one with its id is in progress."""
@@ -106,7 +103,6 @@ class HttpSession(Session):
     def __init__(self, caller: Caller, store: EventStore) -> None:
         super().__init__(caller, self._store_and_send)
         self.id = secrets.token_hex(16)
-        self.owner = _get_owner(caller)
         self.stream: EventStream | None = None
         self.last_used = 0.0
         self.idle_timer: asyncio.TimerHandle | None = None
@@ -176,7 +172,7 @@ class SessionTable:
     def find(self, id: bytes, caller: Caller) -> HttpSession | None:
         """Return an open session of a caller."""
         session = self._sessions.get(id.decode("latin-1"))
-        if session is None or session.owner != _get_owner(caller):
+        if session is None or _get_owner(session.caller) != _get_owner(caller):
             return None
         session.last_used = self._loop.time()
         return session
