@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import anyio
-import orjson
 from anyio.to_thread import run_sync
 
 from refdesk.calls import LOCAL, new_trace_id
@@ -49,11 +48,8 @@ class LineWriter(Outbox):
     """Standard output, written in a thread: a client that doesn't read must not block the server."""
 
     def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
+        super().__init__(lambda message: message + b"\n")
         self._file = file
-
-    def send(self, message: Mapping[str, Any]) -> bool:
-        return self.put(orjson.dumps(message) + b"\n")
 
     def close(self) -> None:
         """Let `run` return when everything is written."""
