@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.console.console import Assets
+from refdesk.inbound.console_routes import Assets
 from tests.conftest import Serve
 
 PAGES = Path(__file__).parents[2] / "src/refdesk/console/pages"
@@ -29,12 +29,12 @@ def test_files_have_their_types_and_tags(assets: Assets) -> None:
     index, script = assets.find("index.html"), assets.find("views/search.js")
     assert index is not None
     assert script is not None
-    assert index.media_type == "text/html; charset=utf-8"
-    assert (script.media_type, script.body) == ("text/javascript; charset=utf-8", b"export {};")
+    assert index.media_type == b"text/html; charset=utf-8"
+    assert (script.media_type, script.body) == (b"text/javascript; charset=utf-8", b"export {};")
     assert index.etag != script.etag
     assert script.etag == getattr(assets.find("app.js"), "etag", None)
-    assert script.etag.startswith('"')
-    assert script.etag.endswith('"')
+    assert script.etag.startswith(b'"')
+    assert script.etag.endswith(b'"')
 
 
 @pytest.mark.parametrize("path", ["", "documents", "read", "servers/docs", "a-b_c"])

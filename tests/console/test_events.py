@@ -101,13 +101,13 @@ async def test_only_so_many_streams_are_open(serve: Serve) -> None:
 
         with ExitStack() as watches:
             for number in range(MAX_STREAMS):
-                watches.enter_context(console.open_feed_subscription(Caller(user=UserId(f"user {number}"))))
+                watches.enter_context(console.feed.open_feed_subscription(Caller(user=UserId(f"user {number}"))))
             full = await server.http.get("/api/console/events")
             assert full.status_code == 503
             assert int(full.headers["retry-after"]) >= 1
         with ExitStack() as watches:
             for _ in range(MAX_STREAMS_PER_CALLER - 1):
-                watches.enter_context(console.open_feed_subscription(ann))
+                watches.enter_context(console.feed.open_feed_subscription(ann))
             async with listening(server.http, **bearer("k-acme")):
                 assert await status("k-acme") == 429
                 assert await status("k-beta") == 200
@@ -122,7 +122,7 @@ async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve) -> None:
         engine = CountedEngine(server.desk.engine)
         port = cast(Engine, engine)
         history = History(server.desk.metrics, leave_out=CONSOLE)
-        feed = Feed(port, console._servers, console._rights, history, lambda caller, tool: True)
+        feed = Feed(port, console.servers, console.rights, history, lambda caller, tool: True)
         await feed.sample()
         await bring(server, "# Foxes\n\nThey dig.", "Foxes")
         assert engine.asked == {"listen"}
@@ -184,7 +184,7 @@ async def test_a_browser_that_does_not_read_is_told_the_last_state_and_nothing_i
     async with serve(embedding__source="none") as server:
         console = server.desk.console
         assert console is not None
-        with console.open_feed_subscription(ANONYMOUS) as watch:
+        with console.feed.open_feed_subscription(ANONYMOUS) as watch:
             assert await watch.next()
             ids = [await bring(server, f"# Text {n}\n\nWords {n}.", f"Text {n}") for n in range(3)]
             told = Events()

@@ -89,7 +89,7 @@ async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, 
         everything = [await act(server, "servers"), await act(server, "server_log", name="tools", lines=50)]
         assert SECRET not in json.dumps(everything)
         assert server.desk.console is not None
-        await server.desk.console._feed.sample()
+        await server.desk.console.feed.sample()
         assert (await get_server(server, "tools"))["latency"]["p95_ms"] > 0
         metrics = await act(server, "metrics")
         assert [tool["calls"] for tool in metrics["tools"]] == [1]
@@ -159,7 +159,7 @@ async def test_a_key_sees_the_servers_and_tools_that_it_opens(serve: Serve) -> N
             await running(server, name, "k-all")
         await call_tool(server, "second__echo", "k-all", text="x")
         assert server.desk.console is not None
-        await server.desk.console._feed.sample()
+        await server.desk.console.feed.sample()
         seen = {}
         for key in ("k-all", "k-one", "k-tool", "k-other"):
             listed = (await act(server, "servers", key=key))["servers"]
@@ -197,7 +197,7 @@ async def test_a_server_is_listed_once_while_it_is_switched(serve: Serve, own: C
     async with serve(embedding__source="none") as server:
         await running(server, "tools")
         assert server.desk.console is not None
-        servers, seen = server.desk.console._servers, set()
+        servers, seen = server.desk.console.servers, set()
         for enabled in (False, True):
             switching = asyncio.create_task(act(server, "set_server", name="tools", enabled=enabled))
             while not switching.done():
@@ -213,11 +213,11 @@ async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(serve: S
         await running(server, "tools")
         console = server.desk.console
         assert console is not None
-        fleet = console._servers._fleet
+        fleet = console.servers.fleet
         history = History(server.desk.metrics, leave_out=CONSOLE)
         # Somebody else removes every server while one is switched.
         vanishing = OwnServers(server.desk.config, {}, lambda: fleet.apply({}))
-        servers = Servers(fleet, vanishing, console._rights, can_reach, can_reach_any, history)
+        servers = Servers(fleet, vanishing, console.rights, can_reach, can_reach_any, history)
         call = Call(f"{CONSOLE}set_server", {"name": "tools", "enabled": True})
         with pytest.raises(InvalidArguments, match=r"name: no server named 'tools'$"):
             await servers.set_server(call)

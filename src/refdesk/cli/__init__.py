@@ -54,7 +54,8 @@ def _run(args: Sequence[str]) -> int:
         if args[0] == COMPLETE_COMMAND:
             from refdesk.cli.completion import complete
 
-            return complete(args[1:])
+            complete(args[1:])
+            return ExitCode.OK
         code = parse(args).run()
         sys.stdout.flush()
         return code

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import augment_usage_errors
 
+from refdesk.cli.exit_codes import ExitCode
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -38,15 +40,18 @@ class Invocation:
     context: click.Context
 
     def run(self) -> int:
-        """Import the command, run it, on an event loop if it is asynchronous, and return its exit code."""
+        """Import the command, run it, on an event loop if it is asynchronous, and return its exit code.
+
+        A command that fails only by an exception returns None.
+        """
         module = import_module(f"refdesk.cli.{self.module}")
         with augment_usage_errors(self.context):
-            code: int | Coroutine[Any, Any, int] = getattr(module, self.function)(self.arguments)
-            if isinstance(code, int):
-                return code
-            import asyncio
+            code: int | Coroutine[Any, Any, int | None] | None = getattr(module, self.function)(self.arguments)
+            if isinstance(code, Coroutine):
+                import asyncio
 
-            return asyncio.run(code)
+                code = asyncio.run(code)
+        return code or ExitCode.OK
 
 
 class ExamplesCommand(click.Command):

@@ -197,7 +197,7 @@ def _parse_argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
         return name, value
 
 
-async def tools(arguments: SimpleNamespace) -> int:
+async def tools(arguments: SimpleNamespace) -> None:
     """Run `refdesk tools`."""
     async with open_local_desk(arguments) as desk:
         schemas = {name: tool.input_schema for name, tool in desk.registry.tools.items()}
@@ -214,7 +214,6 @@ async def tools(arguments: SimpleNamespace) -> int:
         width = max(len(tool["name"]) for tool in listing)
         for tool in listing:
             print(f"{tool['name']:<{width}}  {tool['description']}")
-    return 0
 
 
 async def list_all_tools(desk: Desk) -> list[dict[str, Any]]:

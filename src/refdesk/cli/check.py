@@ -15,7 +15,7 @@ MAX_COLUMN_WIDTH = 60
 """Characters. A longer cell, such as an MCP server, shifts only its own row."""
 
 
-def check(arguments: SimpleNamespace) -> int:
+def check(arguments: SimpleNamespace) -> None:
     """Run `refdesk check`; with `--show`, print every setting with its value and source."""
     config = load_settings(arguments, serves=True)
     require_support(config)
@@ -31,4 +31,3 @@ def check(arguments: SimpleNamespace) -> int:
             print(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
     else:
         print("The configuration is valid.")
-    return 0

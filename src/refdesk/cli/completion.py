@@ -19,7 +19,6 @@ from typing import Any
 
 from click.shell_completion import CompletionItem, ShellComplete
 
-from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import CHECKS, SETS, cli
 
 FILES = ":files"
@@ -32,19 +31,17 @@ TAKES_FILES = ("documents", "files", "sources")
 """Kinds of arguments that are or may be file names, which the shell lists."""
 
 
-def completion(arguments: SimpleNamespace) -> int:
+def completion(arguments: SimpleNamespace) -> None:
     """Run `refdesk completion`."""
     script = (Path(__file__).parent / "completions" / f"refdesk.{arguments.shell}").read_text("utf-8")
     print(json.dumps({"shell": arguments.shell, "script": script}) if arguments.json else script, end="")
-    return ExitCode.OK
 
 
-def complete(words: Sequence[str]) -> int:
+def complete(words: Sequence[str]) -> None:
     """Print the candidates for the last word, one per line, each with a description after a tab."""
     for word, description in list_completions(words):
         sys.stdout.write(f"{word}\t{description}\n" if description else f"{word}\n")
     sys.stdout.flush()
-    return ExitCode.OK
 
 
 def list_completions(words: Sequence[str]) -> list[tuple[str, str]]:

@@ -70,7 +70,7 @@ async def collections(arguments: SimpleNamespace) -> int:
     return 0
 
 
-async def reindex(arguments: SimpleNamespace) -> int:
+async def reindex(arguments: SimpleNamespace) -> None:
     """Run `refdesk reindex`. Search keeps working meanwhile."""
     async with open_local_desk(arguments) as desk:
         count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
@@ -78,7 +78,6 @@ async def reindex(arguments: SimpleNamespace) -> int:
             print_message(f"rebuilding the indexes of {count:,} documents")
         await desk.engine.reindex(LOCAL.tenant)
     print_result({"documents": count}, f"Rebuilt the indexes of {count:,} documents.", arguments.json)
-    return 0
 
 
 def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:

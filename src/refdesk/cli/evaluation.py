@@ -19,7 +19,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, UserId
 from refdesk.cli.ask import PassageHit, parse_hits
 from refdesk.cli.load_config import load_settings
-from refdesk.cli.terminal import ProgressBar
+from refdesk.cli.terminal import ProgressBar, print_json
 from refdesk.errors import CannotOpen, InvalidArguments, Problem, ToolFailure
 
 MAX_QUERY_LENGTH = 1000
@@ -53,7 +53,7 @@ TOOLS = {
 }
 
 
-async def evaluate(arguments: SimpleNamespace) -> int:
+async def evaluate(arguments: SimpleNamespace) -> None:
     """Run `refdesk eval`: run all queries, one at a time, and print the mean of each metric."""
     config = load_settings(arguments)
     query_set = read_queries(_read_lines(arguments.queries), _read_lines(arguments.qrels) if arguments.qrels else None)
@@ -72,13 +72,12 @@ async def evaluate(arguments: SimpleNamespace) -> int:
     figures = {name: round(value, 4) for name, value in average(found).items()}
     report = {"tool": tool, "queries": len(found), **figures, "mean_answer_bytes": round(fmean(sizes))}
     if arguments.json:
-        print(json.dumps(report, indent=2))
-        return 0
+        print_json(report)
+        return
     width = max(map(len, report))
     formats = {float: ".4f", int: ",", str: ""}
     for name, value in report.items():
         print(f"{name:<{width}}  {value:{formats[type(value)]}}")
-    return 0
 
 
 def _read_lines(path: str) -> list[str]:

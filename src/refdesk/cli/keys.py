@@ -17,27 +17,24 @@ _OPTION_NAMES = {"name": "NAME", "roles": "--role", "toolsets": "--toolset", "se
 """Arguments whose option has another name."""
 
 
-def keys(arguments: SimpleNamespace) -> int:
+def keys(arguments: SimpleNamespace) -> None:
     """Run `refdesk keys`."""
     config = load_settings(arguments)
     ring = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys)
     if arguments.action == "make":
-        return _make(ring, arguments)
-    if arguments.action == "revoke":
+        _make(ring, arguments)
+    elif arguments.action == "revoke":
         revoked = ring.revoke(_require_name(arguments))
         print_result({"revoked": revoked}, f"Revoked key {sanitize(revoked)!r}.", arguments.json)
-        return 0
-    if arguments.name is not None:
+    elif arguments.name is not None:
         raise Misuse("NAME: only `make` and `revoke` take a name")
-    entries = ring.listed()
-    if arguments.json:
-        print_json(entries)
+    elif arguments.json:
+        print_json(ring.listed())
     else:
-        print_table(HEADER, map(_format_row, entries))
-    return 0
+        print_table(HEADER, map(_format_row, ring.listed()))
 
 
-def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
+def _make(ring: KeyRing, arguments: SimpleNamespace) -> None:
     try:
         key, entry = ring.make(
             _require_name(arguments),
@@ -53,10 +50,9 @@ def _make(ring: KeyRing, arguments: SimpleNamespace) -> int:
         raise Misuse(f"{_OPTION_NAMES.get(problem.argument, f'--{problem.argument}')}: {problem.rule}") from error
     if arguments.json:
         print_json({"key": key, **entry})
-        return 0
-    print_message(f"API key {entry['name']!r} of user {entry['user']!r}; it is shown only once")
-    print(key)
-    return 0
+    else:
+        print_message(f"API key {entry['name']!r} of user {entry['user']!r}; it is shown only once")
+        print(key)
 
 
 def _format_row(entry: dict[str, Any]) -> Sequence[str]:

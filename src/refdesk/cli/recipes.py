@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.terminal import ProgressBar, print_json, print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
@@ -15,16 +14,15 @@ from refdesk.ingest.recipes.recipe import Recipe, find, names
 from refdesk.ingest.sources import DocumentationSet, SourceFailure
 
 
-def recipes(arguments: SimpleNamespace) -> int:
+def recipes(arguments: SimpleNamespace) -> None:
     """Run `refdesk recipes`."""
     found = [recipe for name in names() if (recipe := find(name)) is not None]
     if arguments.json:
         facts = [{"name": one.name, "title": one.title, "home": one.home, "package": one.package} for one in found]
         print_json(facts)
-        return ExitCode.OK
-    print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(one.name, one.package or "-", one.title) for one in found])
-    print("`refdesk add NAME` adds or updates a documentation set.")
-    return ExitCode.OK
+    else:
+        print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(one.name, one.package or "-", one.title) for one in found])
+        print("`refdesk add NAME` adds or updates a documentation set.")
 
 
 async def add_documentation_sets(

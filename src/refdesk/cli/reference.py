@@ -6,18 +6,16 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import PAGES
 
 
-def reference(arguments: SimpleNamespace) -> int:
+def reference(arguments: SimpleNamespace) -> None:
     """Run `refdesk reference`: print one page, or the names of all."""
     if arguments.page:
         text = read_page(arguments.page)
         print(json.dumps({"page": arguments.page, "text": text}) if arguments.json else text, end="")
     else:
         print(json.dumps(PAGES) if arguments.json else "\n".join(PAGES))
-    return ExitCode.OK
 
 
 def read_page(name: str) -> str:

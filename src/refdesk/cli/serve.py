@@ -62,7 +62,7 @@ def _serve_with_workers(config: Config) -> int:
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Must be set before prometheus_client is imported: enables its multiprocess mode.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        from refdesk.inbound.http_server import CANNOT_START, bind, run_workers
+        from refdesk.inbound.http_server import CANNOT_START, Workers, bind
 
         listener, state_key = bind(config.server), secrets.token_bytes(32)
 
@@ -74,7 +74,7 @@ def _serve_with_workers(config: Config) -> int:
                 return CANNOT_START
             return 0
 
-        return run_workers(config.server.workers, work)
+        return Workers(work).run(config.server.workers)
 
 
 def _run_event_loop(main: Coroutine[Any, Any, None]) -> None:

@@ -86,7 +86,7 @@ def _format_row(entry: Mapping[str, Any]) -> Sequence[str]:
     return entry["name"], entry["transport"], state, entry["source"], entry["where"]
 
 
-def add(arguments: SimpleNamespace) -> int:
+def add(arguments: SimpleNamespace) -> None:
     """Run `refdesk servers add`."""
     config = load_settings(arguments)
     file = ServersFile(config.servers_path)
@@ -103,7 +103,6 @@ def add(arguments: SimpleNamespace) -> int:
             variable = re.sub(r"\W", "_", key).upper()
             print_message(f"the value of {key} is stored in {file.path}; use '${{{variable}}}' to keep it out")
     print_result({"added": name, **_describe(name, server, "servers.json")}, f"Added server {name!r}.", arguments.json)
-    return 0
 
 
 def _build_entry(arguments: SimpleNamespace) -> dict[str, Any]:
@@ -138,7 +137,7 @@ def _parse_pairs(option: str, values: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def change(arguments: SimpleNamespace) -> int:
+def change(arguments: SimpleNamespace) -> None:
     """Run `refdesk servers remove`, `enable` or `disable`."""
     config, name, action = load_settings(arguments), arguments.name, arguments.action
     file = ServersFile(config.servers_path)
@@ -148,10 +147,9 @@ def change(arguments: SimpleNamespace) -> int:
     else:
         switch(file, config, os.environ, name, on=action == "enable")
     print_result({f"{action}d": name}, f"{action.capitalize()}d server {sanitize(name)!r}.", arguments.json)
-    return 0
 
 
-def logs(arguments: SimpleNamespace) -> int:
+def logs(arguments: SimpleNamespace) -> None:
     """Run `refdesk servers logs`."""
     config, name = load_settings(arguments), arguments.name
     server = require_server(config, name)
@@ -164,7 +162,6 @@ def logs(arguments: SimpleNamespace) -> int:
         has_output = server.kind == "stdio"
         why = "has not written anything yet" if has_output else f"uses {server.kind}, so it has no standard error"
         print_message(f"{name!r} {why}")
-    return 0
 
 
 def require_server(config: Config, name: str) -> McpServerConfig:
@@ -184,7 +181,7 @@ def require_server(config: Config, name: str) -> McpServerConfig:
 # Import
 
 
-def import_servers(arguments: SimpleNamespace) -> int:
+def import_servers(arguments: SimpleNamespace) -> None:
     """Run `refdesk servers import`: import the servers of all files, and print a result for each."""
     config = load_settings(arguments)
     file = ServersFile(config.servers_path)
@@ -215,13 +212,12 @@ def import_servers(arguments: SimpleNamespace) -> int:
         file.add(importer.accepted, replace=arguments.replace)
     if arguments.json:
         print(json.dumps({"dry_run": arguments.dry_run, "servers": results}, indent=2))
-        return 0
+        return
     rows = [(one["name"], one["client"], one["outcome"], one["reason"] or "-") for one in results]
     print_table(("NAME", "FROM", "OUTCOME", "WHY"), rows)
     imported = sum(one["outcome"] == "imported" for one in results)
     would = "would be " if arguments.dry_run else ""
     print(f"{imported} of {len(results)} servers {would}imported.")
-    return 0
 
 
 def _iter_files(arguments: SimpleNamespace) -> Iterator[ClientFile]:

@@ -1,14 +1,11 @@
-"""The console: static files, API methods and the event feed."""
+"""The console: its API methods and the event feed."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, Protocol
 
 from anyio import to_thread
@@ -20,56 +17,7 @@ from refdesk.console.params import NameParams, NewKeyParams, NoParams, translate
 from refdesk.console.server_methods import Rights, Servers
 from refdesk.engines.base import EngineAdmin
 
-PAGES = Path(__file__).parent / "pages"
-INDEX = "index.html"
-
-_VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
-"""Paths that are answered with the index page, which routes to the view itself."""
-
-TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-"""Media types by suffix. Other files aren't served."""
-
 Method = Callable[[Call], Awaitable[dict[str, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class StaticFile:
-    """A static file with its response headers."""
-
-    body: bytes
-    media_type: str
-    etag: str
-    """Quoted, as in the header."""
-
-
-class Assets:
-    """Static files by path below `/console/`."""
-
-    def __init__(self, folder: Path = PAGES) -> None:
-        self._folder = folder
-
-    def find(self, path: str) -> StaticFile | None:
-        """Return a file by path, the index page for a view's path, or None.
-
-        The path is never looked up on disk, so it can't escape the folder.
-        """
-        name = INDEX if _VIEW_PATH.fullmatch(path) else path
-        return self._files.get(name)
-
-    @cached_property
-    def _files(self) -> dict[str, StaticFile]:
-        found = {}
-        for path in self._folder.rglob("*"):
-            if path.suffix in TYPES and path.is_file():
-                body = path.read_bytes()
-                etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-                found[path.relative_to(self._folder).as_posix()] = StaticFile(body, TYPES[path.suffix], etag)
-        return found
 
 
 class KeyStore(Protocol):
@@ -88,38 +36,26 @@ class KeyStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Console:
     """The web console. `register` adds its methods to the dispatcher."""
 
-    def __init__(
-        self,
-        about: Callable[[], Mapping[str, Any]],
-        rights: Rights,
-        documents: ConsoleDocuments,
-        servers: Servers,
-        keys: KeyStore,
-        engine: EngineAdmin,
-        feed: Feed,
-    ) -> None:
-        """`about` returns information about the server that every caller may see."""
-        self._about = about
-        self._rights = rights
-        self._documents = documents
-        self._servers = servers
-        self._keys = keys
-        self._engine = engine
-        self._feed = feed
-        self.find = Assets().find
-        self.open_feed_subscription = feed.open_feed_subscription
-        self.drain = feed.drain
+    about: Callable[[], Mapping[str, Any]]
+    """Returns information about the server that every caller may see."""
+    rights: Rights
+    documents: ConsoleDocuments
+    servers: Servers
+    key_store: KeyStore
+    engine: EngineAdmin
+    feed: Feed
 
     def register(self, add_method: Callable[[str, Method], None]) -> None:
         """Register the console's methods. A method's name on the wire is its Python name."""
-        documents, servers = self._documents, self._servers
+        documents, servers = self.documents, self.servers
         methods: list[Method] = [
             self.me,
             self.events,
-            self._feed.metrics,
+            self.feed.metrics,
             *(documents.collections, documents.documents, documents.document, documents.read),
             *(documents.create_collection, documents.delete_collection, documents.delete_documents, documents.retry),
             *(servers.servers, servers.server_log, servers.set_server, servers.approve),
@@ -131,7 +67,7 @@ class Console:
     async def me(self, call: Call) -> dict[str, Any]:
         """Return the caller's identity and permissions, and information about the server."""
         NoParams.of(call)
-        caller, rights = call.caller, self._rights
+        caller, rights = call.caller, self.rights
         return {
             "user": caller.user,
             "tenant": caller.tenant,
@@ -140,7 +76,7 @@ class Console:
             "authenticated": caller.authenticated,
             "may_write": rights.may(caller, f"{CONSOLE}create_collection"),
             "may_administer": rights.may(caller, f"{CONSOLE}keys"),
-            **self._about(),
+            **self.about(),
         }
 
     async def events(self, call: Call) -> dict[str, Any]:
@@ -153,27 +89,27 @@ class Console:
     async def keys(self, call: Call) -> dict[str, Any]:
         """List the keys' properties, without the keys themselves."""
         NoParams.of(call)
-        return {"keys": await to_thread.run_sync(self._keys.listed)}
+        return {"keys": await to_thread.run_sync(self.key_store.listed)}
 
     async def make_key(self, call: Call) -> dict[str, Any]:
         """Create a key. It is returned only this once."""
         params = NewKeyParams.of(call)
         with translate_argument_names():
-            key, entry = await to_thread.run_sync(partial(self._keys.make, **params.model_dump()))
+            key, entry = await to_thread.run_sync(partial(self.key_store.make, **params.model_dump()))
         return {"key": key, "entry": entry}
 
     async def revoke_key(self, call: Call) -> dict[str, Any]:
         params = NameParams.of(call)
         with translate_argument_names():
-            return {"revoked": await to_thread.run_sync(self._keys.revoke, params.name)}
+            return {"revoked": await to_thread.run_sync(self.key_store.revoke, params.name)}
 
     async def tenants(self, call: Call) -> dict[str, Any]:
         """List the tenants that have documents or keys, with their counts."""
         NoParams.of(call)
-        keys = Counter(key["tenant"] for key in await to_thread.run_sync(self._keys.listed))
+        keys = Counter(key["tenant"] for key in await to_thread.run_sync(self.key_store.listed))
         counted = {
             str(tenant.id): {"documents": tenant.documents, "collections": tenant.collections, "bytes": tenant.bytes}
-            for tenant in await self._engine.tenants()
+            for tenant in await self.engine.tenants()
         }
         nothing = {"documents": 0, "collections": 0, "bytes": 0}
         ids = sorted({*counted, *keys})

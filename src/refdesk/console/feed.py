@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from refdesk.calls import CONSOLE, Call, Caller, TenantId
@@ -48,25 +49,20 @@ VIEWER_TTL_SECONDS = 60.0
 Event = tuple[str, Mapping[str, Any]]
 
 
+@dataclass(eq=False)
 class Feed:
     """Takes metric samples, and serves them and change events to the open pages of the console."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        servers: Servers,
-        rights: Rights,
-        history: History,
-        is_tool_visible: Callable[[Caller, str], bool],
-    ) -> None:
-        self._engine = engine
-        self._servers = servers
-        self._rights = rights
-        self._history = history
-        self._shows_tool = is_tool_visible
-        self._asked_at = 0.0
-        self._subscriptions: set[FeedSubscription] = set()
-        engine.listen(self._notify_documents)
+    engine: Engine
+    servers: Servers
+    rights: Rights
+    history: History
+    is_tool_visible: Callable[[Caller, str], bool]
+    _asked_at: float = field(default=0.0, init=False)
+    _subscriptions: set[FeedSubscription] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.engine.listen(self._notify_documents)
 
     # Metrics
 
@@ -81,8 +77,8 @@ class Feed:
         waiting = None
         if self._subscriptions or time.time() - self._asked_at < VIEWER_TTL_SECONDS:
             with suppress(DependencyError):  # reported by /ready
-                waiting = sum((await self._engine.waiting()).values())
-        self._history.take(time.time(), waiting)
+                waiting = sum((await self.engine.waiting()).values())
+        self.history.take(time.time(), waiting)
         for subscription in self._subscriptions:
             subscription.notify("metrics")
 
@@ -90,12 +86,12 @@ class Feed:
         """Return the samples since the page's last call, and statistics by tool over all samples."""
         params, caller = MetricsParams.of(call), call.caller
         self._asked_at = time.time()
-        servers = self._servers.list_names(caller)
-        tools = [(name, calls) for name, calls in self._history.tools().items() if self._shows_tool(caller, name)]
+        servers = self.servers.list_names(caller)
+        tools = [(name, calls) for name, calls in self.history.tools().items() if self.is_tool_visible(caller, name)]
         tools.sort(key=lambda item: (-item[1].calls, item[0]))
         return {
             "interval_seconds": INTERVAL_SECONDS,
-            "samples": [_serialize_sample(sample, servers) for sample in self._history.since(params.since)],
+            "samples": [_serialize_sample(sample, servers) for sample in self.history.since(params.since)],
             "tools": [
                 {
                     "name": name,
@@ -108,10 +104,10 @@ class Feed:
             ],
         }
 
-    def _get_latest_sample(self, caller: Caller) -> dict[str, Any] | None:
+    def get_latest_sample(self, caller: Caller) -> dict[str, Any] | None:
         """Return the newest sample, limited to what the caller may see."""
-        sample = self._history.last
-        return _serialize_sample(sample, self._servers.list_names(caller)) if sample is not None else None
+        sample = self.history.last
+        return _serialize_sample(sample, self.servers.list_names(caller)) if sample is not None else None
 
     # Change events
 
@@ -126,7 +122,7 @@ class Feed:
             raise RateLimited(
                 f"At most {MAX_STREAMS_PER_CALLER} console pages per caller receive live updates.", retry_after=5.0
             )
-        subscription = FeedSubscription(caller, self._engine, self._servers, self._rights, self._get_latest_sample)
+        subscription = FeedSubscription(caller, self)
         self._subscriptions.add(subscription)
         try:
             yield subscription
@@ -156,20 +152,12 @@ def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any
 class FeedSubscription:
     """One caller's subscription, with the kinds of pending events."""
 
-    def __init__(
-        self,
-        caller: Caller,
-        engine: Engine,
-        servers: Servers,
-        rights: Rights,
-        get_latest_sample: Callable[[Caller], dict[str, Any] | None],
-    ) -> None:
+    def __init__(self, caller: Caller, feed: Feed) -> None:
         self.caller = caller
-        self._servers = servers
-        self._get_latest_sample = get_latest_sample
-        self._sees_documents = rights.may(caller, f"{CONSOLE}documents")
-        self._sees_servers = rights.may(caller, f"{CONSOLE}servers")
-        self._tracker = DocumentTracker(engine, caller.tenant)
+        self._feed = feed
+        self._sees_documents = feed.rights.may(caller, f"{CONSOLE}documents")
+        self._sees_servers = feed.rights.may(caller, f"{CONSOLE}servers")
+        self._tracker = DocumentTracker(feed.engine, caller.tenant)
         self._sent_servers: Any = None
         self._pending_kinds = {"documents", "metrics"}
         self._wakeup = asyncio.Event()
@@ -193,24 +181,20 @@ class FeedSubscription:
         kinds, self._pending_kinds = self._pending_kinds, set()
         self._wakeup.clear()
         events = await self._poll_documents(kinds)
-        states = self._servers.list_states(self.caller) if self._sees_servers else None
+        states = self._feed.servers.list_states(self.caller) if self._sees_servers else None
         if states != self._sent_servers:
             self._sent_servers = states
             events.append(("servers", {"servers": states}))
-        sample = self._get_latest_sample(self.caller) if "metrics" in kinds else None
+        sample = self._feed.get_latest_sample(self.caller) if "metrics" in kinds else None
         self._sent_at = time.monotonic()
         return [*events, ("metrics", {"sample": sample})] if sample else events
 
     async def _pause(self) -> None:
         """Wait for a notification or a timeout, respecting the minimum interval."""
-        seconds = (
-            PROGRESS_INTERVAL_SECONDS if self._sees_documents and self._tracker.has_unfinished else MAX_WAIT_SECONDS
-        )
-        try:
+        seconds = PROGRESS_INTERVAL_SECONDS if self._sees_documents and self._tracker.unfinished else MAX_WAIT_SECONDS
+        with suppress(TimeoutError):  # then progress and server states are polled
             async with asyncio.timeout(seconds):
                 await self._wakeup.wait()
-        except TimeoutError:
-            pass  # poll progress and server states
         wait = self._sent_at + MIN_INTERVAL_SECONDS - time.monotonic()
         if wait > 0 and not self._is_ended:
             await asyncio.sleep(wait)
@@ -233,14 +217,10 @@ class DocumentTracker:
         self._engine = engine
         self._tenant = tenant
         self._sent: BoundedDict[str, dict[str, Any]] = BoundedDict(MAX_REMEMBERED)
-        self._unfinished: tuple[str, ...] = ()
+        self.unfinished: tuple[str, ...] = ()
+        """Documents that were being ingested at the last poll."""
         self._counts = (-1, -1)
         self._collection_state = self._get_collection_state()
-
-    @property
-    def has_unfinished(self) -> bool:
-        """Whether any document was being ingested at the last poll."""
-        return bool(self._unfinished)
 
     async def poll(self) -> dict[str, Any] | None:
         """Return all changes since the last poll, or None."""
@@ -250,9 +230,9 @@ class DocumentTracker:
         recent, total = await self._engine.documents(self._tenant, Listing(limit=RECENT_LIMIT, newest_first=True))
         is_first_poll = self._counts == (-1, -1)
         seen = {status.id: status for status in (*recent, *unfinished)}
-        missing = [id for id in self._unfinished if id not in seen]
+        missing = [id for id in self.unfinished if id not in seen]
         finished = await self._engine.wait(self._tenant, missing, seconds=0) if missing else []
-        self._unfinished = tuple(status.id for status in unfinished)
+        self.unfinished = tuple(status.id for status in unfinished)
         changed = self._record_changes([*seen.values(), *finished])
         if is_first_poll:
             changed = [entry for entry in changed if entry["status"] in IN_PROGRESS]
@@ -263,10 +243,10 @@ class DocumentTracker:
 
     async def poll_progress(self) -> dict[str, Any] | None:
         """Return changes of the documents being ingested. A finished one triggers a full poll."""
-        if not self._unfinished:
+        if not self.unfinished:
             return None
-        statuses = await self._engine.wait(self._tenant, self._unfinished, seconds=0)
-        if len(statuses) < len(self._unfinished) or any(status.status not in IN_PROGRESS for status in statuses):
+        statuses = await self._engine.wait(self._tenant, self.unfinished, seconds=0)
+        if len(statuses) < len(self.unfinished) or any(status.status not in IN_PROGRESS for status in statuses):
             return await self.poll()
         changed = self._record_changes(statuses)
         queue, total = self._counts

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from refdesk.calls import Call
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.validation import invalid_arguments
-
-P = TypeVar("P", bound="Params")
+from refdesk.validation import validate
 
 Id = Annotated[str, Field(min_length=1, max_length=2000)]
 Name = Annotated[str, Field(min_length=1, max_length=255)]
@@ -25,12 +23,9 @@ class Params(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
-    def of(cls: type[P], call: Call) -> P:
+    def of(cls, call: Call) -> Self:
         """Parse a call's parameters; raise InvalidArguments with every problem."""
-        try:
-            return cls.model_validate(call.params)
-        except ValidationError as error:
-            raise invalid_arguments(error, list(cls.model_fields)) from None
+        return validate(cls, call.params)
 
 
 class NoParams(Params):

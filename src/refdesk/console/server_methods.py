@@ -6,6 +6,7 @@ Servers can't be added or reconfigured here: anyone with console access could ru
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from anyio import to_thread
@@ -51,24 +52,16 @@ class Rights(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Servers:
     """Console methods for downstream servers, limited to what the caller may see."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        settings: OwnServers,
-        rights: Rights,
-        can_reach: CanReach,
-        can_reach_server: CanReachServer,
-        history: History,
-    ) -> None:
-        self._fleet = fleet
-        self._settings = settings
-        self._rights = rights
-        self._can_reach = can_reach
-        self._can_reach_server = can_reach_server
-        self._history = history
+    fleet: Fleet
+    settings: OwnServers
+    rights: Rights
+    can_reach: CanReach
+    can_reach_server: CanReachServer
+    history: History
 
     async def servers(self, call: Call) -> dict[str, Any]:
         NoParams.of(call)
@@ -80,7 +73,7 @@ class Servers:
         """Return the last lines of a server's standard error. Secrets were masked when it was stored."""
         params = ServerLogParams.of(call)
         self._require_visible(params.name, call.caller)
-        folder = self._fleet.pins.path.parent
+        folder = self.fleet.pins.path.parent
         return {"lines": await to_thread.run_sync(read_last_lines, folder, params.name, params.lines)}
 
     async def set_server(self, call: Call) -> dict[str, Any]:
@@ -88,8 +81,8 @@ class Servers:
         params = SetServerParams.of(call)
         self._require_visible(params.name, call.caller)
         with translate_argument_names():
-            await to_thread.run_sync(lambda: self._settings.switch(params.name, on=params.enabled))
-        await self._settings.reload_servers()
+            await to_thread.run_sync(lambda: self.settings.switch(params.name, on=params.enabled))
+        await self.settings.reload_servers()
         return await self._serialize_changed(params.name, call.caller)
 
     async def approve(self, call: Call) -> dict[str, Any]:
@@ -98,7 +91,7 @@ class Servers:
         self._require_visible(params.name, call.caller)
 
         def decide_pending() -> None:
-            pins = self._fleet.pins
+            pins = self.fleet.pins
             pending = pins.list_held(params.name, params.tool)
             if params.sha256 is not None and any(held.sha256 != params.sha256 for held in pending):
                 raise InvalidArguments([Problem("sha256", "the tool has changed since it was shown; reload the page")])
@@ -109,7 +102,7 @@ class Servers:
 
         with translate_argument_names():
             await to_thread.run_sync(decide_pending)
-        await self._fleet.review()
+        await self.fleet.review()
         return await self._serialize_changed(params.name, call.caller)
 
     def list_states(self, caller: Caller) -> list[dict[str, Any]]:
@@ -122,9 +115,9 @@ class Servers:
 
     def _list_visible(self, caller: Caller) -> dict[str, McpServerConfig]:
         """Return the settings of the servers visible to a caller, enabled or not."""
-        used = {name: connection.settings for name, connection in self._fleet.servers.items()}
-        every = used | self._fleet.disabled
-        return {name: each for name, each in every.items() if self._can_reach_server(caller, name, each.tenants)}
+        used = {name: connection.settings for name, connection in self.fleet.servers.items()}
+        every = used | self.fleet.disabled
+        return {name: each for name, each in every.items() if self.can_reach_server(caller, name, each.tenants)}
 
     def _require_visible(self, name: str, caller: Caller) -> McpServerConfig:
         visible = self._list_visible(caller)
@@ -140,14 +133,14 @@ class Servers:
         return {"server": self._serialize(name, self._require_visible(name, caller), caller, changeable)}
 
     async def _list_changeable(self, caller: Caller) -> Collection[str]:
-        if not self._rights.may(caller, f"{CONSOLE}set_server"):
+        if not self.rights.may(caller, f"{CONSOLE}set_server"):
             return ()
-        return await to_thread.run_sync(self._settings.own)
+        return await to_thread.run_sync(self.settings.own)
 
     # Serialization
 
     def _serialize_state(self, name: str, settings: McpServerConfig, caller: Caller) -> dict[str, Any]:
-        connection = self._fleet.servers.get(name)
+        connection = self.fleet.servers.get(name)
         held = len(self._list_held(name, caller, settings))
         if connection is None:
             stopped = {"state": "Stopped", "breaker": "closed", "in_flight": 0, "last_error": None}
@@ -159,8 +152,8 @@ class Servers:
     def _serialize(
         self, name: str, settings: McpServerConfig, caller: Caller, changeable: Collection[str]
     ) -> dict[str, Any]:
-        connection = self._fleet.servers.get(name)
-        tools = self._filter_reachable(self._fleet.catalogue.tools.values(), name, caller)
+        connection = self.fleet.servers.get(name)
+        tools = self._filter_reachable(self.fleet.catalogue.tools.values(), name, caller)
         return {
             **self._serialize_state(name, settings, caller),
             "transport": settings.kind,
@@ -173,8 +166,8 @@ class Servers:
                 }
                 for offer in tools
             ],
-            "resources": len(self._filter_reachable(self._fleet.catalogue.resources.values(), name, caller)),
-            "prompts": len(self._filter_reachable(self._fleet.catalogue.prompts.values(), name, caller)),
+            "resources": len(self._filter_reachable(self.fleet.catalogue.resources.values(), name, caller)),
+            "prompts": len(self._filter_reachable(self.fleet.catalogue.prompts.values(), name, caller)),
             "held": [
                 {
                     "tool": held.tool,
@@ -185,17 +178,15 @@ class Servers:
                 for held in self._list_held(name, caller, settings)
             ],
             "breaker": connection.dependency.describe() if connection else {"state": "closed", "failures": 0},
-            "latency": self._history.latency([offer.exposed for offer in tools]),
+            "latency": self.history.latency([offer.exposed for offer in tools]),
             "since": connection.describe()["since"] if connection is not None else None,
             "can_change": name in changeable,
         }
 
     def _filter_reachable(self, offers: Iterable[ExposedItem], name: str, caller: Caller) -> list[ExposedItem]:
         of_server = (offer for offer in offers if offer.connection.name == name)
-        return [
-            one for one in of_server if self._can_reach(caller, name, one.original, one.connection.settings.tenants)
-        ]
+        return [one for one in of_server if self.can_reach(caller, name, one.original, one.connection.settings.tenants)]
 
     def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[HeldTool]:
-        every = (held for held in self._fleet.held_tools.values() if held.server == name)
-        return [held for held in every if self._can_reach(caller, name, held.tool, settings.tenants)]
+        every = (held for held in self.fleet.held_tools.values() if held.server == name)
+        return [held for held in every if self.can_reach(caller, name, held.tool, settings.tenants)]

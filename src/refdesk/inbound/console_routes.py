@@ -6,9 +6,12 @@ are no cookies: a page of another site has no key to send, and if no key is requ
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import orjson
 
@@ -28,6 +31,20 @@ from refdesk.inbound.requests import (
     enter_caller_trace,
     respond,
 )
+
+FILES = Path(__file__).parents[1] / "console" / "pages"
+INDEX = "index.html"
+
+_VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
+"""Paths that are answered with the index page, which routes to the view itself."""
+
+TYPES = {
+    ".css": b"text/css; charset=utf-8",
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+"""Media types by suffix. Other files aren't served."""
 
 PAGES = "/console"
 ACTIONS = "/api/console"
@@ -52,8 +69,40 @@ EVENT_HEADERS = (*STREAM_HEADERS, (b"x-content-type-options", b"nosniff"))
 
 _ACCEPTED = re.compile(r"([^;]+)(?:;.*?\bq=([^;]*))?.*", re.ASCII)
 
-Identify = Callable[[], Awaitable[Caller]]
-"""Resolves the credential that opened a stream again. Raises if it's no longer valid."""
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A static file with its response headers."""
+
+    body: bytes
+    media_type: bytes
+    etag: bytes
+    """Quoted, as in the header."""
+
+
+class Assets:
+    """Static files by path below `/console/`."""
+
+    def __init__(self, folder: Path = FILES) -> None:
+        self._folder = folder
+
+    def find(self, path: str) -> StaticFile | None:
+        """Return a file by path, the index page for a view's path, or None.
+
+        The path is never looked up on disk, so it can't escape the folder.
+        """
+        name = INDEX if _VIEW_PATH.fullmatch(path) else path
+        return self._files.get(name)
+
+    @cached_property
+    def _files(self) -> dict[str, StaticFile]:
+        found = {}
+        for path in self._folder.rglob("*"):
+            if path.suffix in TYPES and path.is_file():
+                body = path.read_bytes()
+                etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
+                found[path.relative_to(self._folder).as_posix()] = StaticFile(body, TYPES[path.suffix], etag)
+        return found
 
 
 class ConsoleRoutes:
@@ -62,6 +111,7 @@ class ConsoleRoutes:
     def __init__(self, services: Services, access: Access, monitor: DisconnectMonitor) -> None:
         self._services = services
         self._console = services.console
+        self._assets = Assets()
         self._access = access
         self._monitor = monitor
 
@@ -84,7 +134,7 @@ class ConsoleRoutes:
     def drain(self) -> None:
         """End all event streams."""
         if self._console is not None:
-            self._console.drain()
+            self._console.feed.drain()
 
     def require_own_page(self, headers: Headers) -> None:
         """Reject requests that a browser sent for a page other than the console's own."""
@@ -95,34 +145,31 @@ class ConsoleRoutes:
 
     async def serve_page(self, path: str, headers: Headers, send: Send) -> None:
         """Serve a static file, or the page of a view."""
-        assert self._console is not None
         if path == PAGES:
             await respond(send, 308, b"", (b"location", b"/console/"), *PAGE_HEADERS)
             return
-        asset = self._console.find(path.removeprefix(f"{PAGES}/"))
+        asset = self._assets.find(path.removeprefix(f"{PAGES}/"))
         if asset is None:
             raise Reject(404, "The console has no such page", *PAGE_HEADERS)
-        etag = (b"etag", asset.etag.encode())
-        known = {
-            tag.strip().removeprefix("W/") for tag in headers.get(b"if-none-match", b"").decode("latin-1").split(",")
-        }
-        if not known.isdisjoint({asset.etag, "*"}):
-            await respond(send, 304, b"", etag, *PAGE_HEADERS)
+        known = {tag.strip().removeprefix(b"W/") for tag in headers.get(b"if-none-match", b"").split(b",")}
+        if not known.isdisjoint({asset.etag, b"*"}):
+            await respond(send, 304, b"", (b"etag", asset.etag), *PAGE_HEADERS)
         else:
-            await respond(send, 200, asset.body, (b"content-type", asset.media_type.encode()), etag, *PAGE_HEADERS)
+            file_headers = (b"content-type", asset.media_type), (b"etag", asset.etag)
+            await respond(send, 200, asset.body, *file_headers, *PAGE_HEADERS)
 
-    async def stream_events(self, context: RequestContext, identify: Identify, receive: Receive, send: Send) -> None:
+    async def stream_events(self, context: RequestContext, receive: Receive, send: Send) -> None:
         """Stream change events until the client disconnects, its key is revoked or the server stops."""
         assert self._console is not None
         context = enter_caller_trace(context, {})
         try:
             await self._services.handle(Call(f"{CONSOLE}events", {}, context.caller, trace_id=context.trace_id))
-            subscribing = self._console.open_feed_subscription(context.caller)
+            subscribing = self._console.feed.open_feed_subscription(context.caller)
             with subscribing as subscription, self._monitor.watch(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": list(EVENT_HEADERS)})
                 last_sent = 0.0
                 while (events := await subscription.next()) is not None:
-                    if not await _is_still_valid(context.caller, identify):
+                    if not await self._is_still_valid(context):
                         break
                     body = b"".join(
                         b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data)) for name, data in events
@@ -136,15 +183,15 @@ class ConsoleRoutes:
         except Refused as error:
             await respond_error(send, error, context.trace_id)
 
-
-async def _is_still_valid(caller: Caller, identify: Identify) -> bool:
-    """Return whether the credential that opened a stream is still valid and grants the same access."""
-    try:
-        return await identify() == caller
-    except (Unauthenticated, Forbidden):
-        return False
-    except DependencyError:
-        return True  # an unreachable issuer says nothing about this token
+    async def _is_still_valid(self, context: RequestContext) -> bool:
+        """Return whether the credential that opened a stream is still valid and grants the same access."""
+        try:
+            caller = self._services.authenticate.identify(context.credential)
+            return (caller if isinstance(caller, Caller) else await caller) == context.caller
+        except (Unauthenticated, Forbidden):
+            return False
+        except DependencyError:
+            return True  # an unreachable issuer says nothing about this token
 
 
 def prefers_html(accept: str) -> bool:

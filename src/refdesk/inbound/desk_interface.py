@@ -11,19 +11,6 @@ from refdesk.documents.conversions import Conversions
 from refdesk.telemetry import Metrics
 
 
-class ConsoleAsset(Protocol):
-    """A static file of the console."""
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def media_type(self) -> str: ...
-
-    @property
-    def etag(self) -> str: ...
-
-
 class ConsoleSubscription(Protocol):
     """A subscription to the console's change events."""
 
@@ -35,14 +22,19 @@ class ConsoleSubscription(Protocol):
         ...
 
 
-class ConsolePages(Protocol):
-    """The web console as seen by its HTTP routes."""
-
-    def find(self, path: str) -> ConsoleAsset | None: ...
+class ConsoleFeed(Protocol):
+    """The event feed of the web console."""
 
     def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]: ...
 
     def drain(self) -> None: ...
+
+
+class WebConsole(Protocol):
+    """The web console, as far as it isn't reached by calls."""
+
+    @property
+    def feed(self) -> ConsoleFeed: ...
 
 
 class Authentication(Protocol):
@@ -104,7 +96,7 @@ class Services(Protocol):
     def handle(self) -> Handler: ...
 
     @property
-    def console(self) -> ConsolePages | None: ...
+    def console(self) -> WebConsole | None: ...
 
     @property
     def authenticate(self) -> Authentication: ...

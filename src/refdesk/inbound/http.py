@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -29,16 +28,6 @@ from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.endpoints import INTERNAL_PATHS, OPEN_PAGES, PAGES, TOOLS, UPLOADS, Endpoints
-from refdesk.inbound.envelope import (
-    RpcMessage,
-    RpcNotification,
-    RpcRequest,
-    RpcResponse,
-    encode_error,
-    parse,
-    read_id,
-    read_message,
-)
 from refdesk.inbound.mcp.dispatch import STREAMING_METHODS, McpDispatcher
 from refdesk.inbound.mcp.revisions import (
     HANDSHAKE_REVISIONS,
@@ -62,11 +51,19 @@ from refdesk.inbound.requests import (
     Reject,
     RequestCancelled,
     RequestContext,
+    RpcMessage,
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
     Scope,
     Send,
     build_access,
+    encode_error,
     is_proxied,
+    parse,
     read_credential,
+    read_id,
+    read_message,
     respond,
     respond_json,
 )
@@ -195,8 +192,7 @@ class HttpApp:
             return
         self._console.require_own_page(headers)
         if path == EVENTS:
-            context = await self._authenticate(scope, headers)
-            await self._console.stream_events(context, partial(self._identify, context.credential), receive, send)
+            await self._console.stream_events(await self._authenticate(scope, headers), receive, send)
         else:
             await self._post_json(scope, receive, send, headers)
 
@@ -233,10 +229,6 @@ class HttpApp:
             toolsets = frozenset(name for value in values for name in value.lower().split(",") if name) or None
         trace_id = parent.trace_id if parent else new_trace_id()
         return RequestContext(caller, trace_id, toolsets, parent, credential or None)
-
-    async def _identify(self, credential: str | None) -> Caller:
-        caller = self._services.authenticate.identify(credential)
-        return caller if isinstance(caller, Caller) else await caller
 
     async def _build_not_found(self, scope: Scope, headers: Headers) -> Reject:
         path, method = scope["path"], scope["method"]

@@ -123,22 +123,12 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture signals as uvicorn does, without raising them again at the end: a requested stop is no failure."""
-        handlers = {which: signal.signal(which, self.handle_exit) for which in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {which: signal.signal(which, self.handle_exit) for which in STOP_SIGNALS}
         try:
             yield
         finally:
             for which, handler in handlers.items():
                 signal.signal(which, handler)
-
-
-def run_workers(count: int, work: Callable[[], int]) -> int:
-    """Run `work` in `count` processes until a stop signal, and return the exit code."""
-    workers = Workers(work)
-    for which in STOP_SIGNALS:
-        signal.signal(which, workers.stop)
-    for _ in range(count):
-        workers.start()
-    return workers.wait()
 
 
 class Workers:
@@ -151,7 +141,31 @@ class Workers:
         # Only the parent holds the write end: when it dies, for whatever reason, the children read end of file.
         self._parent_pipe, self._parent_pipe_writer = os.pipe()
 
-    def start(self) -> None:
+    def run(self, count: int) -> int:
+        """Run `work` in `count` processes until a stop signal, and return the exit code.
+
+        A child that dies is restarted. One that can't start stops the others.
+        """
+        for which in STOP_SIGNALS:
+            signal.signal(which, self._stop)
+        for _ in range(count):
+            self._start()
+        worst = 0
+        while self._children:
+            child, status = os.wait()
+            self._children.discard(child)
+            code = os.waitstatus_to_exitcode(status)
+            if code == CANNOT_START and not self._stopping:
+                self._stop(signal.SIGTERM, None)
+            if self._stopping:
+                # It was stopped before its own handler was installed.
+                worst = max(worst, 0 if code == -signal.SIGTERM else abs(code))
+                continue
+            time.sleep(RESTART_SECONDS)
+            self._start()
+        return worst
+
+    def _start(self) -> None:
         """Fork one child, unless stopped meanwhile."""
         if self._stopping:
             return
@@ -183,29 +197,9 @@ class Workers:
         os.read(self._parent_pipe, 1)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    def stop(self, which: int, frame: FrameType | None) -> None:
+    def _stop(self, which: int, frame: FrameType | None) -> None:
         """Send SIGTERM to every child."""
         self._stopping = True
         for child in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
-
-    def wait(self) -> int:
-        """Wait until all children have ended.
-
-        A child that dies is restarted. One that can't start stops the others.
-        """
-        worst = 0
-        while self._children:
-            child, status = os.wait()
-            self._children.discard(child)
-            code = os.waitstatus_to_exitcode(status)
-            if code == CANNOT_START and not self._stopping:
-                self.stop(signal.SIGTERM, None)
-            if self._stopping:
-                # It was stopped before its own handler was installed.
-                worst = max(worst, 0 if code == -signal.SIGTERM else abs(code))
-                continue
-            time.sleep(RESTART_SECONDS)
-            self.start()
-        return worst

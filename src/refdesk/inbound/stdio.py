@@ -9,25 +9,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import anyio
-import orjson
 from anyio.to_thread import run_sync
 
 from refdesk.calls import LOCAL, new_trace_id
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import RpcRequest, encode_error, parse, read_id, read_message
 from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.mcp.revisions import PROTOCOL_VERSION_META
 from refdesk.inbound.mcp.sessions import Session
 from refdesk.inbound.mcp.streams import Outbox
-from refdesk.inbound.requests import RequestContext
+from refdesk.inbound.requests import RequestContext, RpcRequest, encode_error, parse, read_id, read_message
 
 
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:
@@ -50,11 +48,8 @@ class LineWriter(Outbox):
     """Standard output, written in a thread: a client that doesn't read must not block the server."""
 
     def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
+        super().__init__(lambda message: message + b"\n")
         self._file = file
-
-    def send(self, message: Mapping[str, Any]) -> bool:
-        return self.put(orjson.dumps(message) + b"\n")
 
     def close(self) -> None:
         """Let `run` return when everything is written."""
@@ -78,17 +73,6 @@ class LineWriter(Outbox):
                 await self._has_data.wait()
 
 
-class StdioSession(Session):
-    """The session of a client on standard input and output."""
-
-    def __init__(self, writer: LineWriter) -> None:
-        super().__init__(LOCAL)
-        self._writer = writer
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        self._writer.send(message)
-
-
 class LineChannel:
     """Messages of a call among the lines of all others."""
 
@@ -109,7 +93,7 @@ class StdioConnection:
         self._settings = settings
         self._reader = reader
         self._writer = LineWriter(writer)
-        self._session = StdioSession(self._writer)
+        self._session = Session(LOCAL, self._writer.send)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:

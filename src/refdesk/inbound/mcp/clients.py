@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from refdesk.calls import LOG_LEVELS, Client, ClientRefused, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, InvalidArguments, MissingCapability, Problem
-from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.mcp.revisions import CLIENT_CAPABILITIES_META, INPUT_REQUIRED_METHODS, LOG_LEVEL_META
 from refdesk.inbound.mcp.sessions import Session
 from refdesk.inbound.mcp.streams import Channel
+from refdesk.inbound.requests import RpcRequest
 
 CAPABILITIES: Mapping[str, str] = {
     "elicitation/create": "elicitation",
@@ -53,7 +53,8 @@ class StreamingClient(Client):
             stream.send(_notification("notifications/progress", params))
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        if not self._wants_level(level):
+        threshold = self._get_log_level()
+        if threshold is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(threshold):
             return
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
@@ -66,8 +67,9 @@ class StreamingClient(Client):
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
 
-    def _wants_level(self, level: LogLevel) -> bool:
-        return level in LOG_LEVELS
+    def _get_log_level(self) -> LogLevel | None:
+        """Return the minimum level of the log messages that the client wants. None if it wants none."""
+        return "debug"
 
 
 class SessionClient(StreamingClient):
@@ -113,8 +115,8 @@ class SessionClient(StreamingClient):
         result: Mapping[str, Any] = answer.result
         return result
 
-    def _wants_level(self, level: LogLevel) -> bool:
-        return self._session.wants_level(level)
+    def _get_log_level(self) -> LogLevel | None:
+        return self._session.log_level
 
 
 class ModernClient(StreamingClient):
@@ -150,10 +152,9 @@ class ModernClient(StreamingClient):
         declared: Mapping[str, Any] = self._request.params["_meta"][CLIENT_CAPABILITIES_META]
         return declared
 
-    def _wants_level(self, level: LogLevel) -> bool:
-        """Return whether the request asks for log messages of a level. By default it gets none."""
-        threshold = self._request.params["_meta"].get(LOG_LEVEL_META)
-        return threshold is not None and LOG_LEVELS.index(level) >= LOG_LEVELS.index(threshold)
+    def _get_log_level(self) -> LogLevel | None:
+        level: LogLevel | None = self._request.params["_meta"].get(LOG_LEVEL_META)
+        return level
 
 
 def _notification(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

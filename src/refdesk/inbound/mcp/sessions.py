@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,12 +12,11 @@ from typing import Any
 
 import orjson
 
-from refdesk.calls import LOG_LEVELS, Caller, Event, ListChanged, LogLevel
+from refdesk.calls import Caller, Event, ListChanged, LogLevel
 from refdesk.errors import ClientCannot, InternalError, InvalidRequest, Overloaded
-from refdesk.inbound.envelope import MessageId, RpcResponse
 from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS, SUBSCRIPTION_ID_META
 from refdesk.inbound.mcp.streams import EventStore, EventStream, Outbox, SessionEvents, encode_event, encode_start
-from refdesk.inbound.requests import DisconnectWatcher
+from refdesk.inbound.requests import DisconnectWatcher, MessageId, RpcResponse
 
 MAX_LISTENERS = 1024
 """Maximum number of open `subscriptions/listen` requests."""
@@ -35,16 +33,19 @@ RequestWork = DisconnectWatcher | asyncio.Future[None]
 """The work of a request in progress, over HTTP or on standard input and output."""
 
 
-class Session(ABC):
+class Session:
     """A connection to a client of a handshake revision."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, send: Callable[[Mapping[str, Any]], object]) -> None:
+        """`send` sends a notification outside of a call's stream, without blocking."""
         self.caller = caller
+        self.send = send
         self.revision: str | None = None
         """The agreed revision. None before `initialize`."""
         self.capabilities: Mapping[str, Any] = {}
         """What the client has declared, in wire format."""
         self.log_level: LogLevel = "debug"
+        """Minimum level of the log messages to send."""
         self.subscriptions: dict[str, Caller | None] = {}
         """The client's subscriptions by URI, with the caller who made them. None until the resource's server agrees."""
         self.in_flight: dict[MessageId, RequestWork] = {}
@@ -53,14 +54,6 @@ class Session(ABC):
         self.key: object = object()
         """Equal for all calls of the session."""
         self._requests: dict[str, asyncio.Future[RpcResponse]] = {}
-
-    @abstractmethod
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Send a notification outside of a call's stream, without blocking."""
-
-    def wants_level(self, level: LogLevel) -> bool:
-        """Return whether log messages of a level are to be sent."""
-        return LOG_LEVELS.index(level) >= LOG_LEVELS.index(self.log_level)
 
     def begin(self, id: MessageId, work: RequestWork) -> None:
         """Register a request. Raises InvalidRequest while another one with its id is in progress."""
@@ -108,16 +101,15 @@ class HttpSession(Session):
     """A session over HTTP. Its notifications go out on the stream of a GET request, and are stored."""
 
     def __init__(self, caller: Caller, store: EventStore) -> None:
-        super().__init__(caller)
+        super().__init__(caller, self._store_and_send)
         self.id = secrets.token_hex(16)
-        self.owner = _get_owner(caller)
         self.stream: EventStream | None = None
         self.last_used = 0.0
         self.idle_timer: asyncio.TimerHandle | None = None
         self._store = store
         self._events = SessionEvents()
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def _store_and_send(self, message: Mapping[str, Any]) -> None:
         """Store a notification, and send it if the client listens. A client that doesn't read misses it."""
         encoded = orjson.dumps(message)
         number = self._store.add(self._events, encoded)
@@ -180,7 +172,7 @@ class SessionTable:
     def find(self, id: bytes, caller: Caller) -> HttpSession | None:
         """Return an open session of a caller."""
         session = self._sessions.get(id.decode("latin-1"))
-        if session is None or session.owner != _get_owner(caller):
+        if session is None or _get_owner(session.caller) != _get_owner(caller):
             return None
         session.last_used = self._loop.time()
         return session

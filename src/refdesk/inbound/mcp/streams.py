@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -48,10 +47,12 @@ class Channel(Protocol):
         ...
 
 
-class Outbox(ABC):
+class Outbox:
     """Queue of messages, as bytes that a task writes. Senders don't wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, frame: Callable[[bytes], bytes]) -> None:
+        """`frame` wraps an encoded message as the transport needs it."""
+        self._frame = frame
         self._outbox: list[bytes] = []
         self._waiting_bytes = 0
         self._has_data = asyncio.Event()
@@ -69,9 +70,9 @@ class Outbox(ABC):
             self._has_drained.clear()
             await self._has_drained.wait()
 
-    @abstractmethod
     def send(self, message: Mapping[str, Any]) -> bool:
         """Queue a message. Return False if the stream is closed."""
+        return self.put(self._frame(orjson.dumps(message)))
 
     def put(self, data: bytes) -> bool:
         """Queue bytes. Return False if the stream is closed."""
@@ -100,14 +101,11 @@ class EventStream(Outbox):
     def __init__(
         self, send: Send, headers: tuple[tuple[bytes, bytes], ...], ping_seconds: float = PING_SECONDS
     ) -> None:
-        super().__init__()
+        super().__init__(encode_event)
         self._send = send
         self._ping_seconds = ping_seconds
         self._last: bytes | None = None
         self._writer = asyncio.ensure_future(self._write_all(headers))
-
-    def send(self, message: Mapping[str, Any]) -> bool:
-        return self.put(encode_event(orjson.dumps(message)))
 
     def finish(self, last: bytes | None = None) -> None:
         """Close the stream after an optional last message.
