@@ -32,7 +32,7 @@ from refdesk.config import (
     list_settings,
     load,
 )
-from refdesk.inbound.requests import http_status
+from refdesk.inbound.envelope import http_status
 from refdesk.telemetry import Metrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"

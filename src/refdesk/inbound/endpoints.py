@@ -26,6 +26,7 @@ from refdesk.errors import (
     ToolFailure,
 )
 from refdesk.inbound.desk_interface import Services
+from refdesk.inbound.envelope import encode, http_status, log_unexpected, parse, to_rpc_error
 from refdesk.inbound.mcp.revisions import MODERN_REVISION
 from refdesk.inbound.requests import (
     CLOSE,
@@ -38,14 +39,9 @@ from refdesk.inbound.requests import (
     RequestContext,
     Send,
     build_retry_after,
-    encode,
     enter_caller_trace,
-    http_status,
-    log_unexpected,
-    parse,
     respond,
     respond_json,
-    to_rpc_error,
 )
 from refdesk.validation import validate
 from refdesk.version import __version__

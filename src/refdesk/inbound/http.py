@@ -28,6 +28,16 @@ from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.endpoints import INTERNAL_PATHS, OPEN_PAGES, PAGES, TOOLS, UPLOADS, Endpoints
+from refdesk.inbound.envelope import (
+    RpcMessage,
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
+    encode_error,
+    parse,
+    read_id,
+    read_message,
+)
 from refdesk.inbound.mcp.dispatch import STREAMING_METHODS, McpDispatcher
 from refdesk.inbound.mcp.revisions import (
     HANDSHAKE_REVISIONS,
@@ -51,19 +61,11 @@ from refdesk.inbound.requests import (
     Reject,
     RequestCancelled,
     RequestContext,
-    RpcMessage,
-    RpcNotification,
-    RpcRequest,
-    RpcResponse,
     Scope,
     Send,
     build_access,
-    encode_error,
     is_proxied,
-    parse,
     read_credential,
-    read_id,
-    read_message,
     respond,
     respond_json,
 )

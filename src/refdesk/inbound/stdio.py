@@ -21,11 +21,12 @@ from refdesk.calls import LOCAL, new_trace_id
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
 from refdesk.inbound.desk_interface import Services
+from refdesk.inbound.envelope import RpcRequest, encode_error, parse, read_id, read_message
 from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.mcp.revisions import PROTOCOL_VERSION_META
 from refdesk.inbound.mcp.sessions import Session
 from refdesk.inbound.mcp.streams import Outbox
-from refdesk.inbound.requests import RequestContext, RpcRequest, encode_error, parse, read_id, read_message
+from refdesk.inbound.requests import RequestContext
 
 
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:

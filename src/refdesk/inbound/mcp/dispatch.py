@@ -23,6 +23,15 @@ from refdesk.errors import (
     RefdeskError,
 )
 from refdesk.inbound.desk_interface import Services
+from refdesk.inbound.envelope import (
+    RpcNotification,
+    RpcRequest,
+    RpcResponse,
+    encode_error,
+    encode_result,
+    log_unexpected,
+    to_rpc_error,
+)
 from refdesk.inbound.mcp.clients import ModernClient, SessionClient, StreamingClient
 from refdesk.inbound.mcp.revisions import (
     CLIENT_INFO_META,
@@ -44,18 +53,7 @@ from refdesk.inbound.mcp.revisions import (
 )
 from refdesk.inbound.mcp.sessions import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub, Session
 from refdesk.inbound.mcp.streams import Channel
-from refdesk.inbound.requests import (
-    Headers,
-    RequestContext,
-    RpcNotification,
-    RpcRequest,
-    RpcResponse,
-    encode_error,
-    encode_result,
-    enter_caller_trace,
-    log_unexpected,
-    to_rpc_error,
-)
+from refdesk.inbound.requests import Headers, RequestContext, enter_caller_trace
 from refdesk.validation import validate
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from refdesk.errors import (
     MISSING_CAPABILITY,
     PARSE_ERROR,
 )
-from refdesk.inbound.requests import Headers, RpcRequest
+from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.requests import Headers
 from refdesk.validation import validate
 from refdesk.version import __version__
 

@@ -21,8 +21,9 @@ from mcp.shared.inbound import (
 
 from refdesk.calls import Caller
 from refdesk.errors import TransportError
+from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.mcp.revisions import MODERN_REVISION, SERVER_INFO
-from refdesk.inbound.requests import Headers, RpcRequest
+from refdesk.inbound.requests import Headers
 
 
 class SdkRules:
