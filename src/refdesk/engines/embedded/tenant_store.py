@@ -34,12 +34,10 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import SHARED, CollectionInfo
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.vectors import Vectors
-from refdesk.engines.embedded.vectors.reader import MANIFEST
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import DATABASE, TenantDatabase, TenantPool, hold_writer_lock, translate_errors
 from refdesk.engines.storage.filters import Condition
 from refdesk.errors import EngineError
-from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
 
 SCHEMA_VERSION = 3
@@ -176,8 +174,6 @@ class TenantStore(TenantDatabase):
         """Why ingestion is currently stopped."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.filter_cache = FilterCache()
-        self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
-        """Files that every index commit replaces."""
         self._known_revision = 0
         self._search_threads = search_threads
 
@@ -187,7 +183,10 @@ class TenantStore(TenantDatabase):
 
         It is the same in all processes and after a restart, so that they can validate each other's cached results.
         """
-        return self._known_revision, *map(read_stamp, self._commit_files)
+        try:
+            return self._known_revision, self.fulltext.read_stamp(), self.vectors.read_stamp()
+        except OSError:
+            return self._known_revision, None  # the search reports it
 
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function with the database in a search thread."""
