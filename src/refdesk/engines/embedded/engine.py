@@ -34,7 +34,7 @@ from refdesk.engines.base import (
     Status,
     TenantInfo,
 )
-from refdesk.engines.embedded import document_blobs
+from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.ingest_worker import PAUSES, IngestScheduler, IngestWorker, Pauses
 from refdesk.engines.embedded.search import HybridSearcher
@@ -75,10 +75,10 @@ class EmbeddedEngine:
         return await self._searcher.find_absent(await self._open_readable(tenant), query, collections)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        return await self._find(tenant, document_blobs.load_document, document_id)
+        return await self._find(tenant, document_content.load_document, document_id)
 
     async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
-        return await self._find(tenant, document_blobs.open_packed_document, document_id)
+        return await self._find(tenant, document_content.open_packed_document, document_id)
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
         return await self._find(tenant, records.load_info, document_id)
@@ -86,7 +86,7 @@ class EmbeddedEngine:
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        return await self._find(tenant, document_blobs.load_window, document_id, chunk_id, before, after)
+        return await self._find(tenant, document_content.load_window, document_id, chunk_id, before, after)
 
     async def _find(
         self,
