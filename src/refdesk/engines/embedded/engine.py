@@ -36,13 +36,13 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
-from refdesk.engines.embedded.ingest_worker import PAUSES, IngestScheduler, IngestWorker, Pauses
+from refdesk.engines.embedded.ingest_worker import IngestScheduler, IngestWorker
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import POLL_SECONDS
-from refdesk.engines.storage.queue import SourceReader
+from refdesk.engines.storage.queue import PAUSES, Pauses, SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import EngineError
 from refdesk.support.tasks import in_background

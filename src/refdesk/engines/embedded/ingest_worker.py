@@ -28,25 +28,9 @@ from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
-from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
+from refdesk.engines.storage.queue import PAUSES, IngestTask, Pauses, SourceContent, SourceReader
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Log, Metrics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
-    """Intervals in seconds."""
-
-    queue_poll: float = 2.0
-    """Polling interval for work that another process has queued or left behind."""
-    error: float = 5.0
-    """Delay before work continues after an error such as a full disk."""
-    first_retry: float = 2.0
-    """Delay before the second attempt to convert or embed a document. It triples with each further attempt."""
-
-
-PAUSES = Pauses()
-
 
 INDEX_PAUSE_FACTOR = 4.0
 """Pause between index updates while documents are being converted, as a multiple of the last update's duration."""
