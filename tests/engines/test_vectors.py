@@ -133,7 +133,7 @@ def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path)
 
 def test_how_near_chunks_are_is_looked_up(tmp_path: Path) -> None:
     vectors = make_clustered(3000)
-    build(tmp_path, in_batches(rows(vectors, per_document=10), 700)).close()
+    build(tmp_path, in_batches(rows(vectors, per_document=10), 700))
     index, wanted = Vectors(tmp_path), np.array([2999, 5, 1700, 1701, 777_777])
     cosine = vectors @ vectors[5]
     cosines = index.compute_cosines(vectors[5], wanted)
@@ -234,12 +234,11 @@ def test_what_another_model_made_is_dropped(tmp_path: Path) -> None:
 
 
 def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    build(tmp_path, [small(0), small(10)], 8).close()
+    build(tmp_path, [small(0), small(10)], 8)
     writer = VectorWriter(tmp_path, MODEL, 8)
     assert writer.mark == 2
     writer.remove(0)
     writer.commit(3)
-    writer.close()
     assert everything(tmp_path) == list(range(10, 20))
 
 
@@ -391,7 +390,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.writer.close()
         self.writer = VectorWriter(self.folder, MODEL, 8)
         self.held = dict(self.committed)
 

@@ -40,8 +40,7 @@ class Indexes:
 
     def close(self) -> None:
         """Release the files."""
-        if self._vectors is not None:
-            self._vectors.close()
+        self._vectors = None
         with _translate_write_errors():
             self._fulltext.close()
 

@@ -108,10 +108,6 @@ class VectorWriter:
         self._manifest, self._views, self._rows = manifest, views, []
         self._delete_unused_files()
 
-    def close(self) -> None:
-        """Drop uncommitted changes."""
-        self._views, self._rows = [], []
-
     def _merge(self) -> list[SegmentView]:
         """Return the segments of the next commit. New rows become a segment of their own or are merged with others."""
         current = [SegmentSource(view.segment.table, view.alive) for view in self._views]
