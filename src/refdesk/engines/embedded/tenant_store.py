@@ -172,7 +172,6 @@ class TenantStore(TenantDatabase):
         self.vectors = self._open_index(Vectors, folder / "vectors")
         self.error: str | None = None
         """Why ingestion is currently stopped."""
-        self.collections: tuple[CollectionInfo, ...] = ()
         self.filter_cache = FilterCache()
         self._known_revision = 0
         self._search_threads = search_threads

@@ -310,7 +310,6 @@ class LocalDb(TenantDatabase):
 
     def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
         super().__init__(folder, tenant, limiter)
-        self.collections: tuple[CollectionInfo, ...] = ()
         self.uuids: dict[str, str] = {}
         """R2R ids of its collections, by local id."""
         self.tombstones: frozenset[str] = frozenset()
