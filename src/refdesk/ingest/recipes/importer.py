@@ -19,8 +19,7 @@ from refdesk.documents.scratch import in_thread
 from refdesk.documents.ssrf import parse_networks
 from refdesk.engines.base import Engine, FileSource, NewDocument
 from refdesk.errors import CannotConvert, CannotFetch, CannotReach
-from refdesk.ingest.recipes.archives import Page, read_archive, read_folder
-from refdesk.ingest.recipes.page_store import PageSource, PageStore
+from refdesk.ingest.recipes.pages import Page, PageSource, PageStore, read_archive, read_folder
 from refdesk.ingest.recipes.recipe import INDEX, Archive, Recipe, version_key
 from refdesk.validation import shorten
 
