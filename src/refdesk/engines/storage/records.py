@@ -354,7 +354,7 @@ def sync_folder(
                 [(str(folder), source_row.source, source_row.root, id) for id, source_row in changes.moved.items()],
             )
             remove(database, changes.removed)
-    return FolderSync(list(changes.new), list(changes.changed), changes.unchanged, changes.removed)
+    return FolderSync(tuple(changes.new), tuple(changes.changed), changes.unchanged, tuple(changes.removed))
 
 
 def _compare_folder(

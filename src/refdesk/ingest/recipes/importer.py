@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +17,7 @@ from refdesk.config import ConvertConfig
 from refdesk.documents.fetch import Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.scratch import in_thread
 from refdesk.documents.ssrf import parse_networks
-from refdesk.engines.base import Engine, FileSource, NewDocument
+from refdesk.engines.base import Engine, FileSource, FolderSync, NewDocument
 from refdesk.errors import CannotConvert, CannotFetch, CannotReach
 from refdesk.ingest.recipes.pages import Page, PageSource, PageStore, read_archive, read_folder
 from refdesk.ingest.recipes.recipe import INDEX, Archive, Recipe, version_key
@@ -30,9 +30,9 @@ SYSTEM_ROOT = Path("/")
 """Root below which system packages install documentation."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeImport:
-    """Result of importing a recipe. Documents are given by id; they are queued, not indexed yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeImport(FolderSync):
+    """Result of importing a recipe."""
 
     collection: str
     """Id of the collection."""
@@ -42,10 +42,6 @@ class RecipeImport:
     """Exact release, such as 17.2."""
     source: str
     """URL of the archive, or the folder of the installed package."""
-    new: tuple[str, ...]
-    changed: tuple[str, ...]
-    unchanged: int
-    removed: tuple[str, ...]
     note: str = ""
     """Message for the user if the source differs from the preferred one."""
 
@@ -109,8 +105,9 @@ async def bring_in(
         for path in await to_thread.run_sync(store.list_paths)
     ]
     synced = await engine.sync_folder(tenant, created.id, store.pages, documents)
-    new, changed, removed = tuple(synced.new), tuple(synced.changed), tuple(synced.removed)
-    return RecipeImport(created.id, version, source.release, source.url, new, changed, synced.unchanged, removed, note)
+    return RecipeImport(
+        **asdict(synced), collection=created.id, version=version, release=source.release, source=source.url, note=note
+    )
 
 
 @dataclass(frozen=True, slots=True)
