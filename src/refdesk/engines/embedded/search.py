@@ -192,12 +192,9 @@ class _Shard:
     def to_global(self, keys: Any) -> Any:
         return keys * self.count + self.number
 
-    def mask_own(self, keys: Keys) -> NDArray[np.bool_]:
-        mask: NDArray[np.bool_] = keys % self.count == self.number
-        return mask
-
     def to_local(self, keys: Keys) -> Keys:
-        return keys[self.mask_own(keys)] // self.count
+        own: Keys = keys[keys % self.count == self.number] // self.count
+        return own
 
     def find_candidates(self, prepared: PreparedSearch, min_score: float) -> _Candidates:
         """Return the lexical and semantic candidates, or none if no lexical score reaches `min_score`."""
