@@ -245,7 +245,7 @@ class _Shard:
         """Return the keys of the allowed collections and documents. None means all."""
         documents = None
         if prepared.condition is not None:
-            documents = self.store.filter_cache.find_documents(self.database, prepared.condition)
+            documents = self.store.find_documents(self.database, prepared.condition)
         collections = _find_collection_keys(self.database, prepared.search.collections)
         return {"collections": collections, "documents": documents}
 

@@ -52,31 +52,6 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class FilterCache:
-    """Cache of the documents that match recent filters: finding them costs more than the search itself."""
-
-    def __init__(self) -> None:
-        self._cache: BoundedDict[Hashable, tuple[int, Sequence[int]]] = BoundedDict(MAX_CACHED_FILTERS)
-        self._lock = threading.Lock()
-
-    def find_documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
-        """Return the keys of the documents that meet a condition."""
-        revision = records.read_revision(database)
-        key = condition.sql, tuple(condition.parameters)
-        with self._lock:
-            cached = self._cache.get(key)
-        if cached is not None and cached[0] == revision:
-            return cached[1]
-        rows = database.execute(
-            f"SELECT d.key FROM documents d JOIN collections c ON c.key = d.collection WHERE {condition.sql}",
-            list(condition.parameters),
-        )
-        found = [row[0] for row in rows]
-        with self._lock:
-            self._cache[key] = revision, found
-        return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Call:
     """Search with the future that receives its result."""
@@ -172,7 +147,9 @@ class TenantStore(TenantDatabase):
         self.vectors = self._open_index(Vectors, folder / "vectors")
         self.error: str | None = None
         """Why ingestion is currently stopped."""
-        self.filter_cache = FilterCache()
+        self._filtered: BoundedDict[Hashable, tuple[int, Sequence[int]]] = BoundedDict(MAX_CACHED_FILTERS)
+        """Documents that match recent filters, by filter: finding them costs more than the search itself."""
+        self._filtered_lock = threading.Lock()
         self._known_revision = 0
         self._search_threads = search_threads
 
@@ -196,6 +173,23 @@ class TenantStore(TenantDatabase):
         """Yield a connection, for code that already runs in a thread."""
         with self._connections.borrow(object()) as database:
             yield database
+
+    def find_documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
+        """Return the keys of the documents that meet a condition."""
+        revision = records.read_revision(database)
+        key = condition.sql, tuple(condition.parameters)
+        with self._filtered_lock:
+            cached = self._filtered.get(key)
+        if cached is not None and cached[0] == revision:
+            return cached[1]
+        rows = database.execute(
+            f"SELECT d.key FROM documents d JOIN collections c ON c.key = d.collection WHERE {condition.sql}",
+            condition.parameters,
+        )
+        found = [row[0] for row in rows]
+        with self._filtered_lock:
+            self._filtered[key] = revision, found
+        return found
 
     async def change(self, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
         """Run a function that changes the database."""
