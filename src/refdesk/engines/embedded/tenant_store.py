@@ -16,7 +16,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from asyncio import AbstractEventLoop, Future, get_running_loop
+from asyncio import Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -58,7 +58,6 @@ class _Call:
 
     work: Callable[[], Any]
     context: Context
-    loop: AbstractEventLoop
     done: Future[Any]
 
 
@@ -81,9 +80,8 @@ class SearchThreads:
         """Run a function in a thread. If the caller is cancelled, the function continues unattended."""
         if self._is_closed:
             raise EngineError("the engine is closed")
-        loop = get_running_loop()
-        done: Future[T] = loop.create_future()
-        self._queue.append(_Call(work, copy_context(), loop, done))
+        done: Future[T] = get_running_loop().create_future()
+        self._queue.append(_Call(work, copy_context(), done))
         if not self._idle and self._unstarted:
             self._unstarted -= 1
             self._idle.append(_Worker(self._finish))
@@ -130,7 +128,7 @@ class _Worker(threading.Thread):
             except BaseException as raised:  # noqa: BLE001  raised in the awaiting task
                 error = raised
             with suppress(RuntimeError):  # the loop is closed, nobody awaits the result
-                call.loop.call_soon_threadsafe(self._finish, self, call, result, error)
+                call.done.get_loop().call_soon_threadsafe(self._finish, self, call, result, error)
             del call, result, error  # release the references while waiting for the next one
 
 
