@@ -60,7 +60,6 @@ MEDIA_TYPES = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", 
 class CatalogueEntry:
     """Document of the catalogue with its local id and its id in R2R."""
 
-    key: int
     id: str
     uuid: str
     collection: str
@@ -233,7 +232,7 @@ def find_document(database: Database, id: str) -> CatalogueEntry | None:
     """Return an ingested document by its local id or its id in R2R."""
     rows = fetch_dicts(
         database.execute(
-            "SELECT d.key, d.id, r.uuid, c.uuid AS collection, d.title FROM documents d "
+            "SELECT d.id, r.uuid, c.uuid AS collection, d.title FROM documents d "
             "JOIN remote_documents r ON r.document = d.key JOIN remote_collections c ON c.collection = d.collection "
             "WHERE d.id = ? OR r.uuid = ?",
             (id, id.lower()),

@@ -51,11 +51,6 @@ class RemoteScope:
     documents: tuple[str, ...] | None = None
     """R2R ids; None means all."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing can be found."""
-        return not self.slugs or self.documents == ()
-
     def contains(self, chunk: RemoteChunk) -> bool:
         """Whether a chunk is in one of the collections."""
         return any(uuid in self.slugs for uuid in chunk.collections)
@@ -78,7 +73,7 @@ class R2RSearcher:
         """Return the best passages, at most one per section."""
         scope = await self.resolve_scope(local_db, search)
         query = build_query(search)
-        if scope.is_empty or not query:
+        if not scope.slugs or scope.documents == () or not query:
             return []
         limit = min(search.limit * 2 + 10, MAX_RESULTS)
         settings = build_search_settings(search, limit, scope.slugs, scope.documents)
@@ -101,7 +96,6 @@ class R2RSearcher:
     async def _add_context(
         self, local_db: LocalDb, scope: RemoteScope, hit: Hit, chunk: RemoteChunk, count: int
     ) -> Hit:
-        """Return a hit with the chunks around it."""
         first = max(chunk.order - count, 0)
         around = await self._client.get_chunks(chunk.document, first, chunk.order + count - first + 1)
         own = [one for one in self.drop_foreign(local_db, scope, around) if one.document == chunk.document]
