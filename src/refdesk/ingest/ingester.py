@@ -201,7 +201,6 @@ def _classify(statuses: Iterable[DocumentStatus], known: Set[str]) -> IngestOutc
 
 
 def _describe_origin(document: NewDocument) -> str:
-    """Describe where a document comes from."""
     match document.source:
         case FileSource(path=path):
             return str(path)

@@ -375,7 +375,6 @@ def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[H
 
 
 def _add_context(shards: Sequence[_Shard], best: Sequence[tuple[_ChunkRow, RankedChunk]], count: int) -> Iterator[Hit]:
-    """Yield the hits with the chunks around them."""
     around = dict[tuple[int, int], Passage]()
     for shard in shards:
         if own := [chunk for chunk, _ in best if chunk.key % shard.count == shard.number]:

@@ -244,7 +244,6 @@ class R2RClient:
         )
 
     async def _iterate_rows(self, *path: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield all rows of a paginated list."""
         offset = 0
         while True:
             rows, total = unwrap_rows(await self._get(path, _page_query(offset, PAGE_SIZE)))

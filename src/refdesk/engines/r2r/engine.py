@@ -206,7 +206,6 @@ class R2REngine(R2RReader):
         return local_db or await self._local_dbs.get_or_create(tenant)
 
     async def _refresh_and_wake(self, local_db: LocalDb) -> None:
-        """Reload the database and wake the ingest worker."""
         await self._mirror.reload(local_db)
         self._worker.wake()
 

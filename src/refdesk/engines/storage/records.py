@@ -297,7 +297,6 @@ def _require_same_file(database: Database, id: str, document: NewDocument) -> No
 
 
 def _require_capacity(database: Database, more: int) -> None:
-    """Reject documents beyond the queue's limit."""
     count = f"SELECT count(*) FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending'"
     pending = database.execute(count).fetchone()[0]
     if pending + more > MAX_PENDING:
