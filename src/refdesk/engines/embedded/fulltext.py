@@ -233,13 +233,9 @@ class FullTextWriter:
     def replace(self, document: int, entries: Iterable[IndexEntry]) -> None:
         """Replace the entries of a document. Visible after the next commit."""
         with _translate_errors(self._folder):
-            self.remove(document)
+            self._writer.delete_documents_by_term("document", document)
             for entry in entries:
                 self._writer.add_document(_build_document(entry))
-
-    def remove(self, document: int) -> None:
-        """Delete a document's entries."""
-        self._writer.delete_documents_by_term("document", document)
 
     def clear(self) -> None:
         """Delete everything: the next commit only contains what is added from now on."""
