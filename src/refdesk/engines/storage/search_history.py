@@ -105,18 +105,14 @@ class SearchHistory:
     async def list_recent(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
         """Return a user's last searches, newest first."""
         await self._flush_tenant(tenant)
-
-        def select(database: sqlite3.Connection) -> list[PastSearch]:
-            rows = database.execute(
-                "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?",
-                (user, limit),
-            )
-            return [
-                PastSearch(query, collection, results, datetime.fromisoformat(at))
-                for query, collection, results, at in rows
-            ]
-
-        return await self._run(tenant, select) if self._find_path(tenant).parent.exists() else []
+        if not self._find_path(tenant).parent.exists():
+            return []
+        select = "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?"
+        rows = await self._run(tenant, lambda database: database.execute(select, (user, limit)).fetchall())
+        return [
+            PastSearch(query, collection, results, datetime.fromisoformat(at))
+            for query, collection, results, at in rows
+        ]
 
     async def flush(self) -> None:
         """Write all queued searches. Those that can't be written stay queued: ingestion reports a full disk."""
