@@ -121,11 +121,8 @@ class EmbeddedEngine:
         return await store.get_statuses(ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        store = await self._stores.get(tenant)
-        if store is None or not await store.change(queue.retry, document_id):
-            return None
-        self._schedule(store)
-        return await store.get_status(document_id)
+        store = await self._change(tenant, queue.retry, document_id)
+        return await store.get_status(document_id) if store else None
 
     async def sync_folder(
         self,
@@ -161,11 +158,7 @@ class EmbeddedEngine:
         return [], 0
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
-        store = await self._stores.get(tenant)
-        if store is None or not await store.change(records.delete, document_id):
-            return False
-        self._schedule(store)
-        return True
+        return await self._change(tenant, records.delete, document_id) is not None
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         stores = await self._open_readable(tenant)
@@ -184,11 +177,17 @@ class EmbeddedEngine:
         return next(entry for entry in store.collections if entry.id == id)
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
+        return await self._change(tenant, records.delete_collection, collection) is not None
+
+    async def _change(
+        self, tenant: TenantId, change: Callable[[records.Database, str], bool], id: str
+    ) -> TenantStore | None:
+        """Change a document or collection. Returns the tenant's store, or None if there is no such thing in it."""
         store = await self._stores.get(tenant)
-        if store is None or not await store.change(records.delete_collection, collection):
-            return False
+        if store is None or not await store.change(change, id):
+            return None
         self._schedule(store)
-        return True
+        return store
 
     async def reindex(self, tenant: TenantId) -> None:
         store = await self._stores.get(tenant)
