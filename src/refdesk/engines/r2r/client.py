@@ -234,13 +234,13 @@ class R2RClient:
         }
         seconds = self._settings.rag_timeout_seconds
         request = R2RRequest("POST", ("retrieval", "rag"), seconds, json=body, returns_server_errors=True)
-        results = unwrap_results(await self._transport.send(request))
-        found = parse_mapping(results, "search_results")
+        results = parse_mapping(unwrap_results(await self._transport.send(request)))
+        found = parse_mapping(results.get("search_results"))
         return RemoteAnswer(
-            text=parse_text(results, "generated_answer"),
+            text=parse_text(results.get("generated_answer")),
             chunks=tuple(parse_chunks(found)),
             others=any(value for name, value in found.items() if name != "chunk_search_results"),
-            model=parse_text(parse_mapping(results, "metadata"), "model"),
+            model=parse_text(parse_mapping(results.get("metadata")).get("model")),
         )
 
     async def _iterate_rows(self, *path: str) -> AsyncIterator[dict[str, Any]]:

@@ -342,9 +342,9 @@ class R2RTransport:
         # Unknown account: 404. Wrong password: 401. Locked account: 403. Invalid input: 422.
         if 400 <= reply.status < 500:
             raise CredentialsRefused
-        results = unwrap_results(reply.answer)
+        results = parse_mapping(unwrap_results(reply.answer))
         names = ("access_token", "refresh_token")
-        access, refresh = (parse_text(parse_mapping(results, name), "token") for name in names)
+        access, refresh = (parse_text(parse_mapping(results.get(name)).get("token")) for name in names)
         if not access:
             raise make_unusable_error("it has no access token")
         return TokenPair(access, refresh)

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.r2r.client import R2RClient, RemoteAnswer, build_search_settings
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.read import ForeignChunkListener, decode_remote_chunk, to_passages
-from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument, format_position, strip_unsafe
+from refdesk.engines.r2r.schemas import EPOCH, RemoteChunk, RemoteDocument, format_position, strip_unsafe
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.records import SHORT_DIGEST
 from refdesk.engines.storage.source_rows import make_document_id
@@ -217,23 +217,23 @@ def _make_info(chunk: RemoteChunk, scope: RemoteScope, document: RemoteDocument 
             collection=slug,
             title=document.title if document else "",
             version="",
-            indexed_at=document.updated_at if document else datetime.fromtimestamp(0, UTC),
+            indexed_at=document.updated_at if document else EPOCH,
             digest=chunk.document.replace("-", "")[:SHORT_DIGEST],
             media_type=catalogue.MEDIA_TYPES.get(document.kind, "") if document else "",
             size_bytes=document.size if document else 0,
             metadata=chunk.metadata,
         )
     return DocumentInfo(
-        id=make_document_id(slug, own["name"]),
+        id=make_document_id(slug, own.name),
         collection=slug,
-        title=own["title"],
-        version=own["version"],
-        indexed_at=datetime.fromisoformat(own["indexed_at"]),
-        digest=own["digest"][:SHORT_DIGEST],
-        source=own["source"],
-        media_type=own["media_type"],
-        size_bytes=own["size"],
-        metadata=own["metadata"],
+        title=own.title,
+        version=own.version,
+        indexed_at=own.indexed_at,
+        digest=own.digest[:SHORT_DIGEST],
+        source=own.source,
+        media_type=own.media_type,
+        size_bytes=own.size,
+        metadata=own.metadata,
     )
 
 
