@@ -95,15 +95,10 @@ async def bring_in(
     created = await engine.create_collection(
         tenant, collection or recipe.name_collection(version), description=about, version=version
     )
-    documents = [
-        NewDocument(
-            FileSource(store.pages / path, path),
-            created.id,
-            {**(metadata or {}), "url": recipe.build_url(path, version)},
-            version,
-        )
-        for path in await to_thread.run_sync(store.list_paths)
-    ]
+    documents = []
+    for path in await to_thread.run_sync(store.list_paths):
+        about_page = {**(metadata or {}), "url": recipe.build_url(path, version)}
+        documents.append(NewDocument(FileSource(store.pages / path, path), created.id, about_page, version))
     synced = await engine.sync_folder(tenant, created.id, store.pages, documents)
     return RecipeImport(
         **asdict(synced), collection=created.id, version=version, release=source.release, source=source.url, note=note
