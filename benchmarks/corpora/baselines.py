@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from corpora.measuring import Stopwatch, Times
 from corpora.records import IndexBuilt
 from refdesk.engines.analyzer import STOP_WORDS
-from refdesk.engines.embedded.embedding_queue import unpack_vector
+from refdesk.engines.embedded.document_content import unpack_vector
 
 LIMIT = 10
 

@@ -18,7 +18,7 @@ from quality.sources import ROOT, NotToBeHad, unpacked
 from refdesk.documents.convert import convert
 from refdesk.documents.jobs import chunk_and_pack
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument
-from refdesk.engines.embedded.document_blobs import compress
+from refdesk.engines.embedded.document_content import compress
 from refdesk.errors import CannotConvert
 
 CACHE = ROOT / ".cache" / "search-corpus"

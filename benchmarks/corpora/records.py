@@ -23,7 +23,7 @@ from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION
 from refdesk.engines.base import ConvertedSource, NewDocument
-from refdesk.engines.embedded import document_blobs, embedding_queue
+from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, SearchThreads, TenantStore
@@ -83,14 +83,14 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
     print(f"making {data.name}, once", file=sys.stderr)
     prepared = PreparedVectors(CACHE / "vectors.npz", embedder)
     with _open(data) as database:
-        embedding_queue.adopt_model(database, embedder.name)
+        document_content.adopt_model(database, embedder.name)
         for number, group in groupby(enumerate(documents), lambda pair: pair[0] // AT_ONCE):
             _keep(database, [document for _, document in group])
             print(f"  {(number + 1) * AT_ONCE} documents", file=sys.stderr)
         with closing(Indexes(tenant_folder(data), embedder)) as indexes:
             indexes.follow(database)
-            while (batch := embedding_queue.next_batch(database, time.time())) is not None:
-                embedding_queue.store_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
+            while (batch := document_content.next_batch(database, time.time())) is not None:
+                document_content.store_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
             indexes.follow(database)
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -118,8 +118,8 @@ def _keep(database: sqlite3.Connection, documents: Sequence[Packed]) -> None:
     for task in queue.next_tasks(database, time.time(), len(documents), ()):
         packed = by_id[task.id]
         arrived = queue.SourceContent(b"", packed.digest, "", packed.size)
-        with document_blobs.open_blob(packed.body) as shelf:
-            document_blobs.store_document(database, task, arrived, packed.body, shelf)
+        with document_content.open_blob(packed.body) as shelf:
+            document_content.store_document(database, task, arrived, packed.body, shelf)
 
 
 def _collection(database: sqlite3.Connection, name: str) -> str:

@@ -205,10 +205,9 @@ class EngineContract:
             (tmp_path / name).write_text(f"# {name}\n\nanimal")
         given = [NewDocument(FileSource(tmp_path / name, name), "animals") for name in names]
         await finished(engine, (await engine.sync_folder(ACME, "animals", tmp_path, given)).new)
-        assert (await engine.sync_folder(ACME, "animals", tmp_path, [], unseen=["shut", "c#.md"])).removed == [
-            "animals/a.md"
-        ]
-        assert (await engine.sync_folder(ACME, "animals", tmp_path, [], unseen=["."])).removed == []
+        synced = await engine.sync_folder(ACME, "animals", tmp_path, [], unseen=["shut", "c#.md"])
+        assert synced.removed == ("animals/a.md",)
+        assert (await engine.sync_folder(ACME, "animals", tmp_path, [], unseen=["."])).removed == ()
         assert len(await engine.list_document_ids(ACME, prefix="animals/")) == 2
 
     async def test_a_file_that_cannot_be_read_fails_with_its_cause_and_the_others_come_in(
@@ -284,7 +283,7 @@ class EngineContract:
         await finished(engine, (await sync(tmp_path / "old", ["a.md", "b.md"])).new)
         (tmp_path / "old").rename(tmp_path / "new")
         assert (await sync(tmp_path / "new", ["a.md", "b.md"])).unchanged == 2
-        assert (await sync(tmp_path / "new", ["a.md"])).removed == ["animals/b.md"]
+        assert (await sync(tmp_path / "new", ["a.md"])).removed == ("animals/b.md",)
 
     async def test_a_file_does_not_take_the_place_of_another_that_is_still_there(
         self, engine: Engine, tmp_path: Path

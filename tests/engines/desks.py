@@ -18,8 +18,8 @@ from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded.embedding import Embedder, Vector, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.embedded.fulltext import FullText
-from refdesk.engines.embedded.ingest_worker import Pauses
 from refdesk.engines.embedded.vectors.reader import open_state
+from refdesk.engines.storage.queue import Pauses
 from refdesk.telemetry import Log, Metrics
 
 SHORT_PAUSES = Pauses(queue_poll=0.05, error=0.05, first_retry=0.05)

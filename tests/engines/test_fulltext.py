@@ -168,7 +168,7 @@ def test_threads_that_find_a_new_commit_at_once_all_find_what_is_in_it(tmp_path:
 def test_a_document_is_replaced_whole_and_removed_whole(folder: Path) -> None:
     with writing(folder) as writer:
         writer.replace(1, [entry(11, "tomatoes", document=1), entry(12, "more tomatoes", document=1)])
-        writer.remove(2)
+        writer.replace(2, [])
         writer.commit(8)
     index = FullText(folder)
     assert sorted(keys(index, "tomatoes clients shared_buffers")) == [11, 12]

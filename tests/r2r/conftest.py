@@ -18,7 +18,7 @@ from refdesk.telemetry import Log, Metrics
 from tests.r2r.lab import Account, Lab, Unavailable, lab
 from tests.r2r.lab.proxy import Proxy, proxy
 
-SHORT_PAUSES = R2RPauses(poll=0.05, first_retry=0.1, unreachable=0.1)
+SHORT_PAUSES = R2RPauses(poll=0.05, first_retry=0.1, error=0.1)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,14 @@ from refdesk.answers.question import MAX_NAME_CHARACTERS, ModelPrompt, Question
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency, parse_retry_after
-from refdesk.resilience.http_client import CONNECT_ERRORS, iter_body, open_http_session, split_login, wrap_body
+from refdesk.resilience.http_client import (
+    CONNECT_ERRORS,
+    iter_body,
+    open_http_session,
+    read_body,
+    split_login,
+    wrap_body,
+)
 from refdesk.support.lru import BoundedDict
 from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
@@ -194,16 +201,12 @@ class ChatCompletion:
 
     def feed(self, data: bytes) -> None:
         """Parse the next bytes of an event stream, split anywhere."""
-        self.check_size(data)
+        self._size += len(data)
+        if self._size > MAX_BODY_BYTES:
+            raise _make_size_error()
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._feed_line(line.rstrip(b"\r"))
-
-    def check_size(self, data: bytes) -> None:
-        """Count bytes and raise if the body is too large."""
-        self._size += len(data)
-        if self._size > MAX_BODY_BYTES:
-            raise MalformedCompletion(f"its answer is larger than {MAX_BODY_BYTES} bytes")
 
     def close(self) -> None:
         """End the stream; raise if it is incomplete."""
@@ -265,33 +268,27 @@ def _build_body(model: str, question: Question, prompt: ModelPrompt, unsupported
 
 
 async def _read_completion(response: aiohttp.ClientResponse) -> ChatCompletion:
-    completion, body = ChatCompletion(), bytearray()
-    is_stream = "text/event-stream" in response.headers.get("content-type", "")
+    completion = ChatCompletion()
+    if "text/event-stream" not in response.headers.get("content-type", ""):
+        completion.feed_body(await read_body(response, MAX_BODY_BYTES, _make_size_error))
+        return completion
     async for data in iter_body(response):
-        if is_stream:
-            completion.feed(data)
-            if completion.is_done:
-                return completion
-        else:
-            completion.check_size(data)
-            body += data
-    if is_stream:
-        completion.close()
-    else:
-        completion.feed_body(bytes(body))
+        completion.feed(data)
+        if completion.is_done:
+            return completion
+    completion.close()
     return completion
+
+
+def _make_size_error() -> MalformedCompletion:
+    return MalformedCompletion(f"its answer is larger than {MAX_BODY_BYTES} bytes")
 
 
 async def _read_error(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """Return the `error` object of an error response, or an empty one if it has none."""
-    body = bytearray()
-    async for data in iter_body(response):
-        body += data
-        if len(body) > MAX_ERROR_BYTES:
-            return {}
     try:
-        error = orjson.loads(bytes(body)).get("error")
-    except (orjson.JSONDecodeError, AttributeError):
+        error = orjson.loads(await read_body(response, MAX_ERROR_BYTES, _make_size_error)).get("error")
+    except (orjson.JSONDecodeError, AttributeError, MalformedCompletion):
         return {}
     return error if isinstance(error, dict) else {}
 

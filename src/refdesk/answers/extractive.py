@@ -16,7 +16,7 @@ import numpy as np
 from anyio import to_thread
 from numpy.typing import NDArray
 
-from refdesk.answers.question import EXTRACTIVE, Question, WrittenAnswer
+from refdesk.answers.question import DENIAL, EXTRACTIVE, Question, WrittenAnswer
 from refdesk.answers.sentences import Fragment, has_content, split_fragments, strip_markup
 from refdesk.documents.tokens import measure_tokens, token_ids
 from refdesk.engines.analyzer import extract_index_terms, is_stop_word, split_words
@@ -164,10 +164,8 @@ def build_not_found(hits: Sequence[Hit]) -> WrittenAnswer:
     for position, hit in enumerate(hits):
         nearest.setdefault(hit.document.id, position)
     cited = tuple(nearest.values())[:3]
-    if not cited:
-        return WrittenAnswer("No answer found in your documents.", (), EXTRACTIVE, found=False)
     titles = ", ".join(f"“{hits[at].document.title}” [{at + 1}]" for at in cited)
-    return WrittenAnswer(f"No answer found in your documents. Closest: {titles}.", cited, EXTRACTIVE, found=False)
+    return WrittenAnswer(f"{DENIAL} Closest: {titles}." if cited else DENIAL, cited, EXTRACTIVE, found=False)
 
 
 def _collect_candidates(terms: tuple[Term, ...], fragments: HitFragments, hits: Sequence[Hit]) -> list[QuoteCandidate]:

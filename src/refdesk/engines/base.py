@@ -250,12 +250,12 @@ class EngineWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FolderSync:
-    """Result of a folder sync."""
+    """Result of a folder sync. Documents are given by id; they are queued, not indexed yet."""
 
-    new: Sequence[str] = ()
-    changed: Sequence[str] = ()
+    new: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     unchanged: int = 0
-    removed: Sequence[str] = ()
+    removed: tuple[str, ...] = ()
 
 
 class PassageSearch(Protocol):

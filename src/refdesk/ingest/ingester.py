@@ -21,6 +21,7 @@ from refdesk.engines.base import (
     DocumentStatus,
     Engine,
     FileSource,
+    FolderSync,
     Listing,
     NewDocument,
     TextSource,
@@ -54,13 +55,9 @@ POLLED_PER_SECOND = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class IngestOutcome:
-    """Result of an ingestion. Documents are given by id."""
+class IngestOutcome(FolderSync):
+    """Result of an ingestion."""
 
-    new: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    unchanged: int = 0
-    removed: tuple[str, ...] = ()
     failed: tuple[SourceFailure, ...] = ()
 
     def __add__(self, other: IngestOutcome) -> IngestOutcome:
@@ -132,8 +129,7 @@ class Ingester:
         )
         done = await self.engine.sync_folder(self.tenant, collection.id, folder.path, documents, unseen=listing.unseen)
         skipped = (SourceFailure(str(folder.path / path.relative), path.reason) for path in listing.skipped)
-        failed = (*skipped, *clashes)
-        return IngestOutcome(tuple(done.new), tuple(done.changed), done.unchanged, tuple(done.removed), failed)
+        return IngestOutcome(**asdict(done), failed=(*skipped, *clashes))
 
     async def _ingest(self, name: str, sources: Sequence[SingleDocument | JsonLinesFile]) -> IngestOutcome:
         collection = await self.engine.create_collection(self.tenant, name)
@@ -205,7 +201,6 @@ def _classify(statuses: Iterable[DocumentStatus], known: Set[str]) -> IngestOutc
 
 
 def _describe_origin(document: NewDocument) -> str:
-    """Describe where a document comes from."""
     match document.source:
         case FileSource(path=path):
             return str(path)

@@ -17,7 +17,7 @@ from refdesk.engines.r2r.ingest import R2RPauses
 from refdesk.telemetry import Log, Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, open_scripted_r2r
 
-SHORT_PAUSES = R2RPauses(queue_poll=0.01, poll=0.01, first_retry=0.01, unreachable=0.01)
+SHORT_PAUSES = R2RPauses(queue_poll=0.01, poll=0.01, first_retry=0.01, error=0.01)
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[R2REngine]]
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from refdesk.engines.r2r.auth import (
+from refdesk.engines.r2r.http import (
     ApiKeySource,
     CredentialsRefused,
     TokenManager,

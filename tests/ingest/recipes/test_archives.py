@@ -12,7 +12,7 @@ from io import BytesIO
 import pytest
 
 from refdesk.errors import CannotConvert
-from refdesk.ingest.recipes.archives import read_archive
+from refdesk.ingest.recipes.pages import read_archive
 from tests.ingest.recipes.sites import tar_of, zip_of
 
 FILES = {"set-1.0/docs/a.html": "A", "set-1.0/docs/deep/b.html": "B", "set-1.0/README": "C"}

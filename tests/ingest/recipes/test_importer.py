@@ -16,7 +16,8 @@ from refdesk.calls import Caller, TenantId
 from refdesk.config import ConvertConfig, load
 from refdesk.engines.base import IN_PROGRESS
 from refdesk.errors import CannotConvert, CannotFetch
-from refdesk.ingest.recipes.importer import RecipeImport, bring_in
+from refdesk.ingest.recipes import bring_in
+from refdesk.ingest.recipes.importer import RecipeImport
 from refdesk.ingest.recipes.recipe import Recipe, find, names
 from tests.documents.web import Web, answer, running_web
 from tests.ingest.recipes.sites import PAGES, PostgresqlSite, manual, python_site, ubuntu_site

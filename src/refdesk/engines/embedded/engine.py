@@ -34,15 +34,15 @@ from refdesk.engines.base import (
     Status,
     TenantInfo,
 )
-from refdesk.engines.embedded import document_blobs
+from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
-from refdesk.engines.embedded.ingest_worker import PAUSES, IngestScheduler, IngestWorker, Pauses
+from refdesk.engines.embedded.ingest_worker import IngestScheduler, IngestWorker
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import POLL_SECONDS
-from refdesk.engines.storage.queue import SourceReader
+from refdesk.engines.storage.queue import PAUSES, Pauses, SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import EngineError
 from refdesk.support.tasks import in_background
@@ -75,10 +75,10 @@ class EmbeddedEngine:
         return await self._searcher.find_absent(await self._open_readable(tenant), query, collections)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        return await self._find(tenant, document_blobs.load_document, document_id)
+        return await self._find(tenant, document_content.load_document, document_id)
 
     async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
-        return await self._find(tenant, document_blobs.open_packed_document, document_id)
+        return await self._find(tenant, document_content.open_packed_document, document_id)
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
         return await self._find(tenant, records.load_info, document_id)
@@ -86,7 +86,7 @@ class EmbeddedEngine:
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        return await self._find(tenant, document_blobs.load_window, document_id, chunk_id, before, after)
+        return await self._find(tenant, document_content.load_window, document_id, chunk_id, before, after)
 
     async def _find(
         self,
@@ -121,11 +121,8 @@ class EmbeddedEngine:
         return await store.get_statuses(ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        store = await self._stores.get(tenant)
-        if store is None or not await store.change(queue.retry, document_id):
-            return None
-        self._schedule(store)
-        return await store.get_status(document_id)
+        store = await self._change(tenant, queue.retry, document_id)
+        return await store.get_status(document_id) if store else None
 
     async def sync_folder(
         self,
@@ -161,11 +158,7 @@ class EmbeddedEngine:
         return [], 0
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
-        store = await self._stores.get(tenant)
-        if store is None or not await store.change(records.delete, document_id):
-            return False
-        self._schedule(store)
-        return True
+        return await self._change(tenant, records.delete, document_id) is not None
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         stores = await self._open_readable(tenant)
@@ -184,11 +177,17 @@ class EmbeddedEngine:
         return next(entry for entry in store.collections if entry.id == id)
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
+        return await self._change(tenant, records.delete_collection, collection) is not None
+
+    async def _change(
+        self, tenant: TenantId, change: Callable[[records.Database, str], bool], id: str
+    ) -> TenantStore | None:
+        """Change a document or collection. Returns the tenant's store, or None if there is no such thing in it."""
         store = await self._stores.get(tenant)
-        if store is None or not await store.change(records.delete_collection, collection):
-            return False
+        if store is None or not await store.change(change, id):
+            return None
         self._schedule(store)
-        return True
+        return store
 
     async def reindex(self, tenant: TenantId) -> None:
         store = await self._stores.get(tenant)

@@ -140,7 +140,7 @@ class FullText:
         self._meta = str(folder / "meta.json")
         self._index: Index | None = None
         self._snapshot: _Snapshot | None = None
-        self._meta_stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, int] | None = None
         self._open_lock = Lock()
         self.refresh()
 
@@ -154,21 +154,26 @@ class FullText:
         """Number of searchable entries."""
         return self._snapshot.entries if self._snapshot else 0
 
+    def read_stamp(self) -> tuple[int, int] | None:
+        """Return what identifies the newest commit, or None if there is none."""
+        try:
+            found = os.stat(self._meta)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
     def refresh(self) -> None:
         """Open the newest commit. Costs one `stat` if there is no newer one."""
-        try:
-            status = os.stat(self._meta)
-        except FileNotFoundError:
-            self._index = self._snapshot = self._meta_stamp = None
-            return
-        stamp = (status.st_ino, status.st_mtime_ns)
-        if stamp == self._meta_stamp:
+        stamp = self.read_stamp()
+        if stamp is None:
+            self._index = self._snapshot = self._stamp = None
+        if stamp == self._stamp:
             return
         # One thread at a time: the binding doesn't allow concurrent changes.
         with self._open_lock, _translate_errors(self._folder):
-            if stamp != self._meta_stamp:
+            if stamp != self._stamp:
                 self._open()
-                self._meta_stamp = stamp
+                self._stamp = stamp
 
     def _open(self) -> None:
         if self._index is None:
@@ -228,13 +233,9 @@ class FullTextWriter:
     def replace(self, document: int, entries: Iterable[IndexEntry]) -> None:
         """Replace the entries of a document. Visible after the next commit."""
         with _translate_errors(self._folder):
-            self.remove(document)
+            self._writer.delete_documents_by_term("document", document)
             for entry in entries:
                 self._writer.add_document(_build_document(entry))
-
-    def remove(self, document: int) -> None:
-        """Delete a document's entries."""
-        self._writer.delete_documents_by_term("document", document)
 
     def clear(self) -> None:
         """Delete everything: the next commit only contains what is added from now on."""

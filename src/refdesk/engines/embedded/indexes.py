@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import orjson
 
+from refdesk.engines.embedded.document_content import unpack_vector
 from refdesk.engines.embedded.embedding import Embedder
-from refdesk.engines.embedded.embedding_queue import unpack_vector
 from refdesk.engines.embedded.fulltext import FullTextWriter, IndexDamaged, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records
@@ -40,8 +40,7 @@ class Indexes:
 
     def close(self) -> None:
         """Release the files."""
-        if self._vectors is not None:
-            self._vectors.close()
+        self._vectors = None
         with _translate_write_errors():
             self._fulltext.close()
 

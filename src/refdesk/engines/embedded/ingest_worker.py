@@ -22,31 +22,15 @@ from anyio.abc import TaskGroup
 
 from refdesk.calls import TenantId
 from refdesk.documents.packed_document import PackedDocument
-from refdesk.engines.embedded import document_blobs, embedding_queue
+from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
-from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
+from refdesk.engines.storage.queue import PAUSES, IngestTask, Pauses, SourceContent, SourceReader
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Log, Metrics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
-    """Intervals in seconds."""
-
-    queue_poll: float = 2.0
-    """Polling interval for work that another process has queued or left behind."""
-    error: float = 5.0
-    """Delay before work continues after an error such as a full disk."""
-    first_retry: float = 2.0
-    """Delay before the second attempt to convert or embed a document. It triples with each further attempt."""
-
-
-PAUSES = Pauses()
-
 
 INDEX_PAUSE_FACTOR = 4.0
 """Pause between index updates while documents are being converted, as a multiple of the last update's duration."""
@@ -110,7 +94,7 @@ class IngestWorker:
 
     async def _work(self, indexes: Indexes) -> None:
         if (model := self._embedder) is not None:
-            await self._run_sql(embedding_queue.adopt_model, model.name)
+            await self._run_sql(document_content.adopt_model, model.name)
         await self._update_indexes(indexes)
         async with anyio.create_task_group() as tasks:
             for _ in range(self._readers):
@@ -119,7 +103,7 @@ class IngestWorker:
                 tasks.start_soon(self._repeat, self._embed_next)
             await self._index_until_idle(indexes)
             tasks.cancel_scope.cancel()
-        await self._run_sql(embedding_queue.delete_unused_vectors)
+        await self._run_sql(document_content.delete_unused_vectors)
 
     async def _repeat(self, step: Callable[[], Awaitable[bool]]) -> None:
         """Repeat a step; if there was nothing to do, wait for a wakeup."""
@@ -196,7 +180,7 @@ class IngestWorker:
                 queue.mark_unchanged(database, task, content, has_model=has_model)
                 return
             with PackedDocument.of(packed) as opened:
-                document_blobs.store_document(database, task, content, document_blobs.compress(packed), opened)
+                document_content.store_document(database, task, content, document_content.compress(packed), opened)
 
         await self._run_sql(save)
         self._metrics.documents.labels("unchanged" if packed is None else "indexed").inc()
@@ -205,7 +189,7 @@ class IngestWorker:
         at = time.time()
         if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
-        batch = await self._run_sql(embedding_queue.next_batch, at)
+        batch = await self._run_sql(document_content.next_batch, at)
         if self._embedder is None:
             return False
         if batch is None:
@@ -215,9 +199,9 @@ class IngestWorker:
         except DependencyError as error:
             message = f"Full-text search finds it; semantic search can't yet: {error.detail}"
             first_retry = self._pauses.first_retry
-            await self._run_sql(embedding_queue.postpone, batch, message, at, first_retry)
+            await self._run_sql(document_content.postpone, batch, message, at, first_retry)
             return True
-        await self._run_sql(embedding_queue.store_vectors, batch, vectors)
+        await self._run_sql(document_content.store_vectors, batch, vectors)
         self._embedded_at = time.time()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()
@@ -306,7 +290,7 @@ class IngestScheduler:
         """Convert documents of an older version again, the first time that this process sees the tenant."""
         if store.tenant in self._checked:
             return
-        if count := await store.run(document_blobs.queue_outdated):
+        if count := await store.run(document_content.queue_outdated):
             self._log.events.info(
                 "engine.converting_again",
                 tenant=store.tenant,
@@ -328,7 +312,7 @@ class IngestScheduler:
             if (
                 records.has_pending(database)
                 or store.is_reindex_requested
-                or (model and embedding_queue.has_unembedded(database, model.name))
+                or (model and document_content.has_unembedded(database, model.name))
             ):
                 return True
             return store.is_behind(records.read_last_change(database), has_vectors=has_vectors)

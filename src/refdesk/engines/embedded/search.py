@@ -192,12 +192,9 @@ class _Shard:
     def to_global(self, keys: Any) -> Any:
         return keys * self.count + self.number
 
-    def mask_own(self, keys: Keys) -> NDArray[np.bool_]:
-        mask: NDArray[np.bool_] = keys % self.count == self.number
-        return mask
-
     def to_local(self, keys: Keys) -> Keys:
-        return keys[self.mask_own(keys)] // self.count
+        own: Keys = keys[keys % self.count == self.number] // self.count
+        return own
 
     def find_candidates(self, prepared: PreparedSearch, min_score: float) -> _Candidates:
         """Return the lexical and semantic candidates, or none if no lexical score reaches `min_score`."""
@@ -248,7 +245,7 @@ class _Shard:
         """Return the keys of the allowed collections and documents. None means all."""
         documents = None
         if prepared.condition is not None:
-            documents = self.store.filter_cache.find_documents(self.database, prepared.condition)
+            documents = self.store.find_documents(self.database, prepared.condition)
         collections = _find_collection_keys(self.database, prepared.search.collections)
         return {"collections": collections, "documents": documents}
 
@@ -378,7 +375,6 @@ def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[H
 
 
 def _add_context(shards: Sequence[_Shard], best: Sequence[tuple[_ChunkRow, RankedChunk]], count: int) -> Iterator[Hit]:
-    """Yield the hits with the chunks around them."""
     around = dict[tuple[int, int], Passage]()
     for shard in shards:
         if own := [chunk for chunk, _ in best if chunk.key % shard.count == shard.number]:

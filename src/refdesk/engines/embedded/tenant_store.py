@@ -16,7 +16,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from asyncio import AbstractEventLoop, Future, get_running_loop
+from asyncio import Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,12 +34,10 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import SHARED, CollectionInfo
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.vectors import Vectors
-from refdesk.engines.embedded.vectors.reader import MANIFEST
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import DATABASE, TenantDatabase, TenantPool, hold_writer_lock, translate_errors
 from refdesk.engines.storage.filters import Condition
 from refdesk.errors import EngineError
-from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
 
 SCHEMA_VERSION = 3
@@ -54,38 +52,12 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class FilterCache:
-    """Cache of the documents that match recent filters: finding them costs more than the search itself."""
-
-    def __init__(self) -> None:
-        self._cache: BoundedDict[Hashable, tuple[int, Sequence[int]]] = BoundedDict(MAX_CACHED_FILTERS)
-        self._lock = threading.Lock()
-
-    def find_documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
-        """Return the keys of the documents that meet a condition."""
-        revision = records.read_revision(database)
-        key = condition.sql, tuple(condition.parameters)
-        with self._lock:
-            cached = self._cache.get(key)
-        if cached is not None and cached[0] == revision:
-            return cached[1]
-        rows = database.execute(
-            f"SELECT d.key FROM documents d JOIN collections c ON c.key = d.collection WHERE {condition.sql}",
-            list(condition.parameters),
-        )
-        found = [row[0] for row in rows]
-        with self._lock:
-            self._cache[key] = revision, found
-        return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Call:
     """Search with the future that receives its result."""
 
     work: Callable[[], Any]
     context: Context
-    loop: AbstractEventLoop
     done: Future[Any]
 
 
@@ -108,9 +80,8 @@ class SearchThreads:
         """Run a function in a thread. If the caller is cancelled, the function continues unattended."""
         if self._is_closed:
             raise EngineError("the engine is closed")
-        loop = get_running_loop()
-        done: Future[T] = loop.create_future()
-        self._queue.append(_Call(work, copy_context(), loop, done))
+        done: Future[T] = get_running_loop().create_future()
+        self._queue.append(_Call(work, copy_context(), done))
         if not self._idle and self._unstarted:
             self._unstarted -= 1
             self._idle.append(_Worker(self._finish))
@@ -157,7 +128,7 @@ class _Worker(threading.Thread):
             except BaseException as raised:  # noqa: BLE001  raised in the awaiting task
                 error = raised
             with suppress(RuntimeError):  # the loop is closed, nobody awaits the result
-                call.loop.call_soon_threadsafe(self._finish, self, call, result, error)
+                call.done.get_loop().call_soon_threadsafe(self._finish, self, call, result, error)
             del call, result, error  # release the references while waiting for the next one
 
 
@@ -174,10 +145,9 @@ class TenantStore(TenantDatabase):
         self.vectors = self._open_index(Vectors, folder / "vectors")
         self.error: str | None = None
         """Why ingestion is currently stopped."""
-        self.collections: tuple[CollectionInfo, ...] = ()
-        self.filter_cache = FilterCache()
-        self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
-        """Files that every index commit replaces."""
+        self._filtered: BoundedDict[Hashable, tuple[int, Sequence[int]]] = BoundedDict(MAX_CACHED_FILTERS)
+        """Documents that match recent filters, by filter: finding them costs more than the search itself."""
+        self._filtered_lock = threading.Lock()
         self._known_revision = 0
         self._search_threads = search_threads
 
@@ -187,7 +157,10 @@ class TenantStore(TenantDatabase):
 
         It is the same in all processes and after a restart, so that they can validate each other's cached results.
         """
-        return self._known_revision, *map(read_stamp, self._commit_files)
+        try:
+            return self._known_revision, self.fulltext.read_stamp(), self.vectors.read_stamp()
+        except OSError:
+            return self._known_revision, None  # the search reports it
 
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function with the database in a search thread."""
@@ -198,6 +171,23 @@ class TenantStore(TenantDatabase):
         """Yield a connection, for code that already runs in a thread."""
         with self._connections.borrow(object()) as database:
             yield database
+
+    def find_documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
+        """Return the keys of the documents that meet a condition."""
+        revision = records.read_revision(database)
+        key = condition.sql, tuple(condition.parameters)
+        with self._filtered_lock:
+            cached = self._filtered.get(key)
+        if cached is not None and cached[0] == revision:
+            return cached[1]
+        rows = database.execute(
+            f"SELECT d.key FROM documents d JOIN collections c ON c.key = d.collection WHERE {condition.sql}",
+            condition.parameters,
+        )
+        found = [row[0] for row in rows]
+        with self._filtered_lock:
+            self._filtered[key] = revision, found
+        return found
 
     async def change(self, work: Callable[[sqlite3.Connection, *Ts], T], *args: *Ts) -> T:
         """Run a function that changes the database."""

@@ -18,7 +18,7 @@ from anyio import CapacityLimiter
 from refdesk.calls import TenantId
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import CollectionInfo, Status
-from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_description, decode_name
+from refdesk.engines.r2r.schemas import OwnMetadata, RemoteCollection, RemoteDocument, decode_description, decode_name
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
 from refdesk.engines.storage.filters import Condition
@@ -60,7 +60,6 @@ MEDIA_TYPES = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", 
 class CatalogueEntry:
     """Document of the catalogue with its local id and its id in R2R."""
 
-    key: int
     id: str
     uuid: str
     collection: str
@@ -160,7 +159,7 @@ def update_documents(database: Database, uuid: str, remote: Sequence[RemoteDocum
         known = {found["id"]: found for found in fetch_dicts(database.execute(_KNOWN, (key,)))}
         ids = {each.id for each in live}
         latest = {
-            make_document_id(slug, each.own["name"]) if each.own else f"{slug}/{each.id}": each
+            make_document_id(slug, each.own.name) if each.own else f"{slug}/{each.id}": each
             for each in sorted(live, key=lambda each: each.created_at)
         }
         changes = [_update_document(database, key, id, each, known.get(id), ids) for id, each in latest.items()]
@@ -200,9 +199,7 @@ def _update_document(
         is_replaced = row["kind"] != REMOTE and row["uuid"] in ids
         if is_replaced or not _is_settled(row) or (row["uuid"], row["stage"]) == (remote.id, stage):
             return False
-    own = remote.own or {}
-    indexed_at = own.get("indexed_at") or remote.updated_at.isoformat()
-    chunks = own.get("chunks", 0)
+    own = remote.own or OwnMetadata(name=id, size=remote.size, indexed_at=remote.updated_at, metadata=remote.metadata)
     key = database.execute(
         """
         INSERT INTO documents (id, collection, title, kind, source, root, folder, version, metadata, media_type,
@@ -218,12 +215,11 @@ def _update_document(
             indexed_at = excluded.indexed_at
         RETURNING key
         """,
-        (id, collection, own.get("title") or remote.title or id, own.get("source", ""), own.get("version", ""),
-         dump_json(own.get("metadata", {}) if own else remote.metadata),
-         own.get("media_type") or MEDIA_TYPES.get(remote.kind, ""), own.get("size", remote.size),
-         own.get("digest") or remote.id.replace("-", ""), chunks, chunks if stage == "success" else 0, stage, NEVER,
-         remote.failure or None, remote.created_at.isoformat(), remote.updated_at.isoformat(),
-         indexed_at if stage == "success" else None),
+        (id, collection, own.title or remote.title or id, own.source, own.version, dump_json(own.metadata),
+         own.media_type or MEDIA_TYPES.get(remote.kind, ""), own.size, own.digest or remote.id.replace("-", ""),
+         own.chunks, own.chunks if stage == "success" else 0, stage, NEVER, remote.failure or None,
+         remote.created_at.isoformat(), remote.updated_at.isoformat(),
+         own.indexed_at.isoformat() if stage == "success" else None),
     ).fetchone()[0]  # fmt: skip
     database.execute("INSERT OR REPLACE INTO remote_documents VALUES (?, ?)", (key, remote.id))
     return True
@@ -233,7 +229,7 @@ def find_document(database: Database, id: str) -> CatalogueEntry | None:
     """Return an ingested document by its local id or its id in R2R."""
     rows = fetch_dicts(
         database.execute(
-            "SELECT d.key, d.id, r.uuid, c.uuid AS collection, d.title FROM documents d "
+            "SELECT d.id, r.uuid, c.uuid AS collection, d.title FROM documents d "
             "JOIN remote_documents r ON r.document = d.key JOIN remote_collections c ON c.collection = d.collection "
             "WHERE d.id = ? OR r.uuid = ?",
             (id, id.lower()),
@@ -310,7 +306,6 @@ class LocalDb(TenantDatabase):
 
     def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
         super().__init__(folder, tenant, limiter)
-        self.collections: tuple[CollectionInfo, ...] = ()
         self.uuids: dict[str, str] = {}
         """R2R ids of its collections, by local id."""
         self.tombstones: frozenset[str] = frozenset()

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import orjson
 
 from refdesk.config import R2RConfig
 from refdesk.engines.base import Search
-from refdesk.engines.r2r.auth import ApiKeySource, CredentialsRefused, TokenManager, TokenPair, TokenSource
 from refdesk.engines.r2r.http import CONFLICT, NOT_FOUND, IgnoreStatus, R2RRequest, R2RTransport, open_r2r_transport
 from refdesk.engines.r2r.schemas import (
     RemoteChunk,
@@ -28,7 +26,7 @@ from refdesk.engines.r2r.schemas import (
     unwrap_results,
     unwrap_rows,
 )
-from refdesk.errors import ConfigError, R2RRefused
+from refdesk.errors import R2RRefused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Metrics
 
@@ -37,9 +35,6 @@ PAGE_SIZE = 1000
 
 HEALTH_SECONDS = 5.0
 """Timeout of the health check."""
-
-LOGIN_SECONDS = 15.0
-"""Timeout of a login, which takes R2R a third of a second, and several seconds on a busy machine."""
 
 IDEMPOTENT_RETRIES = 1
 """Retries of idempotent requests. What fails twice in a row will fail a third time."""
@@ -116,7 +111,6 @@ class R2RClient:
     """R2R API client of the service account. Created by `open_client`."""
 
     _transport: R2RTransport
-    _tokens: TokenSource
     _settings: R2RConfig
 
     async def check(self) -> None:
@@ -124,7 +118,7 @@ class R2RClient:
         reply = await self._transport.request(R2RRequest("GET", ("health",), HEALTH_SECONDS))
         if reply.status != 200:
             raise make_unusable_error(f"its health check returned status {reply.status}")
-        await self._tokens.get_token()
+        await self._transport.tokens.get_token()
 
     async def collections(self) -> list[RemoteCollection]:
         """Return all collections visible to the account."""
@@ -195,7 +189,7 @@ class R2RClient:
         seconds = self._settings.ingest_timeout_seconds
         request = R2RRequest("POST", ("documents",), seconds, form=document.to_form(), returns_server_errors=True)
         with IgnoreStatus(CONFLICT):
-            await self._transport.send(request, self._tokens)
+            await self._transport.send(request)
             return True
         return False
 
@@ -240,17 +234,16 @@ class R2RClient:
         }
         seconds = self._settings.rag_timeout_seconds
         request = R2RRequest("POST", ("retrieval", "rag"), seconds, json=body, returns_server_errors=True)
-        results = unwrap_results(await self._transport.send(request, self._tokens))
-        found = parse_mapping(results, "search_results")
+        results = parse_mapping(unwrap_results(await self._transport.send(request)))
+        found = parse_mapping(results.get("search_results"))
         return RemoteAnswer(
-            text=parse_text(results, "generated_answer"),
+            text=parse_text(results.get("generated_answer")),
             chunks=tuple(parse_chunks(found)),
             others=any(value for name, value in found.items() if name != "chunk_search_results"),
-            model=parse_text(parse_mapping(results, "metadata"), "model"),
+            model=parse_text(parse_mapping(results.get("metadata")).get("model")),
         )
 
     async def _iterate_rows(self, *path: str) -> AsyncIterator[dict[str, Any]]:
-        """Yield all rows of a paginated list."""
         offset = 0
         while True:
             rows, total = unwrap_rows(await self._get(path, _page_query(offset, PAGE_SIZE)))
@@ -268,46 +261,20 @@ class R2RClient:
 
     async def _get(self, path: tuple[str, ...], query: tuple[tuple[str, str], ...] = ()) -> Any:
         return await self._transport.send(
-            R2RRequest("GET", path, self._settings.timeout_seconds, query, retries=IDEMPOTENT_RETRIES), self._tokens
+            R2RRequest("GET", path, self._settings.timeout_seconds, query, retries=IDEMPOTENT_RETRIES)
         )
 
     async def _send(self, method: str, path: tuple[str, ...], *, json: Any = None, retries: int = 0) -> Any:
         return await self._transport.send(
-            R2RRequest(method, path, self._settings.timeout_seconds, json=json, retries=retries), self._tokens
+            R2RRequest(method, path, self._settings.timeout_seconds, json=json, retries=retries)
         )
 
 
 @asynccontextmanager
 async def open_client(settings: R2RConfig, dependency: Dependency, metrics: Metrics) -> AsyncIterator[R2RClient]:
     """Open a client of the configured server, with its service account or API key."""
-
-    async def request_tokens(request: R2RRequest) -> TokenPair:
-        reply = await transport.request(request)
-        # Unknown account: 404. Wrong password: 401. Locked account: 403. Invalid input: 422.
-        if 400 <= reply.status < 500:
-            raise CredentialsRefused
-        results = unwrap_results(reply.answer)
-        names = ("access_token", "refresh_token")
-        access, refresh = (parse_text(parse_mapping(results, name), "token") for name in names)
-        if not access:
-            raise make_unusable_error("it has no access token")
-        return TokenPair(access, refresh)
-
-    tokens: TokenSource
     async with open_r2r_transport(settings, dependency, metrics) as transport:
-        if settings.api_key is not None:
-            tokens = ApiKeySource(settings.api_key.get_secret_value())
-        elif settings.email is None or settings.password is None:
-            raise ConfigError(["r2r: set email and password of a service account, or api_key"])
-        else:
-            form = {"username": settings.email, "password": settings.password.get_secret_value()}
-            tokens = TokenManager(
-                lambda: request_tokens(R2RRequest("POST", ("users", "login"), LOGIN_SECONDS, form=form)),
-                # R2R expects a bare JSON string.
-                lambda token: request_tokens(R2RRequest("POST", ("users", "refresh-token"), LOGIN_SECONDS, json=token)),
-                on_event=partial(metrics.count_token_refresh, dependency.name),
-            )
-        yield R2RClient(transport, tokens, settings)
+        yield R2RClient(transport, settings)
 
 
 def _page_query(offset: int, limit: int) -> tuple[tuple[str, str], ...]:

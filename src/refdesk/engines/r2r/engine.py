@@ -37,7 +37,7 @@ from refdesk.engines.r2r.ingest import R2R_PAUSES, R2RIngestWorker, R2RPauses
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.read import R2RReader
 from refdesk.engines.r2r.schemas import RemoteChunk
-from refdesk.engines.r2r.search import R2RSearcher, R2RWriter
+from refdesk.engines.r2r.search import R2RSearcher
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.queue import SourceReader
 from refdesk.engines.storage.records import sum_counts
@@ -53,14 +53,14 @@ class R2REngine(R2RReader):
 
     _local_dbs: LocalDbPool
     _worker: R2RIngestWorker
-    _searcher: R2RSearcher
-    writer: R2RWriter
+    writer: R2RSearcher
+    """Searches, too: R2R's model answers from its search."""
     dependencies: Sequence[Dependency]
     traits: EngineTraits
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         local_db = await self._mirror.get_local_db(tenant)
-        return await self._searcher.search(local_db, search) if local_db else []
+        return await self.writer.search(local_db, search) if local_db else []
 
     async def find_absent(self, tenant: TenantId, query: str, collections: Sequence[str]) -> Sequence[str]:
         return ()  # R2R can't be asked whether a word occurs
@@ -206,7 +206,6 @@ class R2REngine(R2RReader):
         return local_db or await self._local_dbs.get_or_create(tenant)
 
     async def _refresh_and_wake(self, local_db: LocalDb) -> None:
-        """Reload the database and wake the ingest worker."""
         await self._mirror.reload(local_db)
         self._worker.wake()
 
@@ -252,10 +251,9 @@ async def open_r2r(
             client, local_dbs, SourceReader(conversions, closed), folder, settings.ingest_timeout_seconds, readers,
             log, metrics, pauses,
         )  # fmt: skip
-        searcher = R2RSearcher(client, mirror, report_foreign_chunk)
-        writer = R2RWriter(client, mirror, searcher, model)
+        writer = R2RSearcher(client, mirror, report_foreign_chunk, model)
         engine = R2REngine(
-            client, mirror, conversions, report_foreign_chunk, local_dbs, worker, searcher, writer, (r2r, model), traits
+            client, mirror, conversions, report_foreign_chunk, local_dbs, worker, writer, (r2r, model), traits
         )
         async with in_background(mirror.run(), worker.run()):
             yield engine

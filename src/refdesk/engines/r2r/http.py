@@ -4,6 +4,10 @@ All failures are raised as Refdesk's errors, which never contain request data su
 have three formats. Only a short part of their messages is used: validation errors repeat the input, which may have been
 a token.
 
+Access tokens are of the service account. Concurrent callers share one login or refresh. Lifetimes are computed from the
+token's own claims and measured on the local monotonic clock, so that the server's clock doesn't matter. Failed logins
+are retried with backoff.
+
 
     {"message": …, "error_type": …}          its own errors
     {"detail": [{"msg": …, "loc": …}, …]}    validation errors of its framework
@@ -12,12 +16,16 @@ a token.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+import math
+from base64 import urlsafe_b64decode
+from binascii import Error as NotBase64
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import anyio
@@ -26,9 +34,10 @@ from anyio import to_thread
 from yarl import URL
 
 from refdesk.config import R2RConfig
-from refdesk.engines.r2r.auth import TokenSource
-from refdesk.engines.r2r.schemas import is_uuid, make_unusable_error
+from refdesk.engines.r2r.schemas import is_uuid, make_unusable_error, parse_mapping, parse_text, unwrap_results
 from refdesk.errors import (
+    BreakerOpen,
+    ConfigError,
     DependencyError,
     EngineError,
     R2RMisconfigured,
@@ -36,7 +45,9 @@ from refdesk.errors import (
     R2RUnreachable,
     RateLimited,
     RefdeskError,
+    Refused,
 )
+from refdesk.resilience.concurrency import SingleFlight
 from refdesk.resilience.dependency import Dependency, parse_retry_after
 from refdesk.resilience.http_client import CONNECT_ERRORS, open_http_session, read_body, split_login, wrap_body
 from refdesk.telemetry import Metrics, outgoing_headers
@@ -55,7 +66,189 @@ FIRST_BACKOFF_SECONDS = 2.0
 """Delay after a rate limit response, doubled with each further one."""
 
 MAX_BACKOFF_SECONDS = 60.0
-"""R2R's limits are per minute."""
+"""Maximum delay: R2R's limits are per minute, and the password may have been fixed meanwhile."""
+
+LOGIN_SECONDS = 15.0
+"""Timeout of a login, which takes R2R a third of a second, and several seconds on a busy machine."""
+
+RENEW_EARLY_SECONDS = 300.0
+"""Time before expiry when a token is renewed: the longest request should still finish with the old one."""
+
+SHORT_LIFETIME_SHARE = 0.8
+"""Share of a short lifetime after which the token is renewed, if five minutes would be most of it."""
+
+FIRST_LOGIN_BACKOFF_SECONDS = 1.0
+"""Delay after a failed login, doubled with each further failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """Tokens of a login or refresh."""
+
+    access: str
+    refresh: str
+
+
+class CredentialsRefused(Exception):
+    """The server rejected the account, the password or the refresh token."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSession:
+    """Token pair with its expiry times on the local clock."""
+
+    tokens: TokenPair
+    renew_at: float
+    expires_at: float
+    refresh_expires_at: float
+    is_proven: bool = False
+    """Whether a request with it was accepted."""
+
+    @classmethod
+    def start(cls, tokens: TokenPair, now: float) -> TokenSession:
+        """Create the session of new tokens."""
+        lifetime = read_lifetime(tokens.access)
+        return cls(
+            tokens,
+            renew_at=now + max(lifetime - RENEW_EARLY_SECONDS, lifetime * SHORT_LIFETIME_SHARE),
+            expires_at=now + lifetime,
+            refresh_expires_at=now + read_lifetime(tokens.refresh),
+        )
+
+
+def read_lifetime(token: str) -> float:
+    """Return the lifetime of a JWT in seconds, or infinity if it isn't stated."""
+    try:
+        body = token.split(".")[1]
+        claims = orjson.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        seconds = float(claims["exp"]) - float(claims["iat"])
+    except (IndexError, KeyError, TypeError, ValueError, NotBase64):
+        return math.inf
+    return seconds if seconds > 0 else math.inf
+
+
+class TokenManager:
+    """Shared access token of one service account."""
+
+    def __init__(
+        self,
+        login: Callable[[], Awaitable[TokenPair]],
+        refresh: Callable[[str], Awaitable[TokenPair]],
+        *,
+        now: Callable[[], float] = monotonic,
+        on_event: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Create a manager. `on_event` is called with `refreshed`, `login` or `failed`.
+
+        `login` returns tokens for the account's password, `refresh` for a refresh token, which can be used once. Both
+        raise `CredentialsRefused`, or a `DependencyError` if the issuer is unreachable.
+        """
+        self._login = login
+        self._refresh = refresh
+        self._now = now
+        self._on_event = on_event
+        self._session: TokenSession | None = None
+        self._single_flight: SingleFlight[str, str] = SingleFlight()
+        self._failures = 0
+        self._unproven = 0
+        """Consecutive tokens that were rejected at their first use."""
+        self._not_before = -math.inf
+        self._last_failure: DependencyError | None = None
+
+    async def get_token(self) -> str:
+        """Return a valid token. Waits for a new one only if there is none."""
+        session, now = self._session, self._now()
+        if session is not None and now < session.renew_at:
+            return session.tokens.access
+        usable = session.tokens.access if session is not None and now < session.expires_at else None
+        if now < self._not_before:
+            if usable is not None:
+                return usable
+            # The last failure again: R2R isn't called during the backoff.
+            failure = self._last_failure
+            assert failure is not None
+            raise type(failure)(failure.detail, retry_after=self._not_before - now)
+        try:
+            return await self._single_flight.run("token", self._renew)
+        except (DependencyError, Refused):
+            if usable is None:
+                raise
+            return usable
+
+    def mark_accepted(self, token: str) -> None:
+        """Record that a request with this token was accepted."""
+        session = self._session
+        if session is not None and session.tokens.access == token and not session.is_proven:
+            self._session = replace(session, is_proven=True)
+            self._failures = self._unproven = 0
+
+    def mark_rejected(self, token: str) -> None:
+        """Record that a request with this token was rejected, and invalidate it. Outdated tokens are ignored."""
+        session = self._session
+        if session is None or session.tokens.access != token or session.expires_at == -math.inf:
+            return
+        self._session = replace(session, renew_at=-math.inf, expires_at=-math.inf)
+        self._unproven += not session.is_proven
+        if self._unproven > 1:
+            # A server that rejects its own new tokens twice will reject the next one too.
+            self._record_failure(R2RMisconfigured("R2R rejected the token it has just issued."))
+
+    async def _renew(self) -> str:
+        session = self._session
+        try:
+            tokens = await self._fetch_tokens(session)
+        except CredentialsRefused as error:
+            failure = R2RMisconfigured("R2R rejected the service account's login. Check r2r.email and r2r.password.")
+            self._record_failure(failure)
+            raise failure from error
+        except BreakerOpen:
+            raise  # no request was made
+        except DependencyError as error:
+            self._record_failure(BreakerOpen(f"{error.detail} Refdesk waits before it tries again."))
+            raise
+        if self._unproven < 2:
+            self._not_before = -math.inf
+        self._session = TokenSession.start(tokens, self._now())
+        return tokens.access
+
+    async def _fetch_tokens(self, session: TokenSession | None) -> TokenPair:
+        if session is not None and self._now() < session.refresh_expires_at:
+            try:
+                tokens = await self._refresh(session.tokens.refresh)
+                self._on_event("refreshed")
+                return tokens
+            except CredentialsRefused:
+                # Used, revoked or expired: don't use it again, even if the login fails.
+                self._session = replace(session, refresh_expires_at=-math.inf)
+        tokens = await self._login()
+        self._on_event("login")
+        return tokens
+
+    def _record_failure(self, failure: DependencyError) -> None:
+        self._on_event("failed")
+        self._failures += 1
+        backoff = min(FIRST_LOGIN_BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10), MAX_BACKOFF_SECONDS)
+        self._not_before = self._now() + backoff
+        self._last_failure = failure
+
+
+class ApiKeySource:
+    """API key in place of an account. It never changes, so a rejected key stays rejected."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    async def get_token(self) -> str:
+        return self._key
+
+    def mark_accepted(self, token: str) -> None:
+        pass
+
+    def mark_rejected(self, token: str) -> None:
+        raise R2RMisconfigured("R2R rejected the API key. Check r2r.api_key.")
+
+
+TokenSource = TokenManager | ApiKeySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +314,12 @@ class R2RTransport:
     _metrics: Metrics
     _login: str | None
     """`Authorization` header in place of the token's."""
+    tokens: TokenSource = field(init=False)
     _backoff: RateLimitBackoff = field(init=False, default_factory=RateLimitBackoff)
 
-    async def send(self, request: R2RRequest, tokens: TokenSource) -> Any:
+    async def send(self, request: R2RRequest) -> Any:
         """Send an authenticated request and return the JSON. If the token is rejected, renew it and retry once."""
+        tokens = self.tokens
         token = await tokens.get_token()
         reply = await self.request(request, token)
         if reply.status == 401:
@@ -140,6 +335,19 @@ class R2RTransport:
         if reply.status >= 300:
             raise make_refusal(reply.status, reply.answer)
         return reply.answer
+
+    async def request_tokens(self, request: R2RRequest) -> TokenPair:
+        """Send a login or refresh. Raises CredentialsRefused if it is rejected."""
+        reply = await self.request(request)
+        # Unknown account: 404. Wrong password: 401. Locked account: 403. Invalid input: 422.
+        if 400 <= reply.status < 500:
+            raise CredentialsRefused
+        results = parse_mapping(unwrap_results(reply.answer))
+        names = ("access_token", "refresh_token")
+        access, refresh = (parse_text(parse_mapping(results.get(name)).get("token")) for name in names)
+        if not access:
+            raise make_unusable_error("it has no access token")
+        return TokenPair(access, refresh)
 
     async def request(self, request: R2RRequest, token: str | None = None) -> R2RReply:
         """Send a request and return the reply with any status. Raises if R2R fails."""
@@ -202,23 +410,37 @@ async def open_r2r_transport(
     async with open_http_session(
         base, connect_seconds=CONNECT_SECONDS, max_connections=settings.max_connections
     ) as session:
-        yield R2RTransport(session, str(base).rstrip("/"), dependency, metrics, login)
+        transport = R2RTransport(session, str(base).rstrip("/"), dependency, metrics, login)
+        transport.tokens = _open_token_source(settings, transport.request_tokens, dependency, metrics)
+        yield transport
+
+
+def _open_token_source(
+    settings: R2RConfig, request: Callable[[R2RRequest], Awaitable[TokenPair]], dependency: Dependency, metrics: Metrics
+) -> TokenSource:
+    if settings.api_key is not None:
+        return ApiKeySource(settings.api_key.get_secret_value())
+    if settings.email is None or settings.password is None:
+        raise ConfigError(["r2r: set email and password of a service account, or api_key"])
+    form = {"username": settings.email, "password": settings.password.get_secret_value()}
+    return TokenManager(
+        lambda: request(R2RRequest("POST", ("users", "login"), LOGIN_SECONDS, form=form)),
+        # R2R expects a bare JSON string.
+        lambda token: request(R2RRequest("POST", ("users", "refresh-token"), LOGIN_SECONDS, json=token)),
+        on_event=partial(metrics.count_token_refresh, dependency.name),
+    )
 
 
 def _build_url(base: str, request: R2RRequest) -> URL:
     parts = [quote(part, safe="", errors="replace") for part in ("v3", *request.path)]
     path = "/".join(part if part.strip(".") else part.replace(".", "%2E") for part in parts)
-    query = _encode_pairs(request.query)
+    query = urlencode(request.query, errors="replace", quote_via=quote)
     return URL(f"{base}/{path}{f'?{query}' if query else ''}", encoded=True)
-
-
-def _encode_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    return "&".join(f"{quote(name, safe='')}={quote(value, safe='', errors='replace')}" for name, value in pairs)
 
 
 def _encode_body(request: R2RRequest) -> bytes | None:
     if request.form is not None:
-        return _encode_pairs(request.form.items()).encode()
+        return urlencode(request.form, errors="replace", quote_via=quote).encode()
     return orjson.dumps(request.json) if request.json is not None else None
 
 
@@ -246,17 +468,17 @@ CONFLICT = 409
 """Status if it already exists, or is being processed."""
 
 
+@dataclass(frozen=True, slots=True)
 class IgnoreStatus:
     """Context manager that suppresses R2RRefused with this status."""
 
-    def __init__(self, status: int) -> None:
-        self._status = status
+    status: int
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> bool:
-        return isinstance(error, R2RRefused) and error.status == self._status
+        return isinstance(error, R2RRefused) and error.status == self.status
 
 
 def extract_message(answer: Any) -> str:

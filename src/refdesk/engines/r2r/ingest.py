@@ -35,7 +35,7 @@ from refdesk.engines.r2r.schemas import (
 )
 from refdesk.engines.storage import queue
 from refdesk.engines.storage.databases import hold_writer_lock
-from refdesk.engines.storage.queue import IngestTask, SourceContent, SourceReader
+from refdesk.engines.storage.queue import IngestTask, Pauses, SourceContent, SourceReader
 from refdesk.engines.storage.records import now, transaction
 from refdesk.errors import (
     BreakerOpen,
@@ -61,19 +61,13 @@ POSTPONING_ERRORS = (BreakerOpen, R2RMisconfigured, R2RUnreachable, Refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class R2RPauses:
+class R2RPauses(Pauses):
     """Intervals of the ingest worker in seconds."""
 
-    queue_poll: float = 2.0
-    """Polling interval for work that another process has queued or left behind."""
     poll: float = 0.5
     """Polling interval for a document that R2R is processing."""
     stalled: float = 60.0
     """Time without progress after which a document sent by an earlier process is sent again: R2R was restarted."""
-    first_retry: float = 2.0
-    """Delay before the second attempt. It triples with each further attempt."""
-    unreachable: float = 5.0
-    """Delay before retrying while R2R is unreachable."""
 
 
 R2R_PAUSES = R2RPauses()
@@ -245,7 +239,7 @@ class R2RIngestWorker:
                 except* Exception as failures:  # noqa: BLE001  the worker must survive any failure
                     # Unexpected. Interrupted documents are resumed.
                     self._log.events.error("engine.stopped", detail=f"unexpected error: {failures.exceptions[0]!r}")
-                    await anyio.sleep(self._pauses.unreachable)
+                    await anyio.sleep(self._pauses.error)
 
     async def _work(self) -> None:
         await self._local_dbs.open_new()
@@ -286,7 +280,7 @@ class R2RIngestWorker:
             # The disk failed, not R2R: nothing can be recorded, but the task is still queued.
             self._log.events.error("engine.stopped", tenant=local_db.tenant, detail=error.detail)
             self._stranded.add(local_db.tenant)
-            await anyio.sleep(self._pauses.unreachable)
+            await anyio.sleep(self._pauses.error)
         finally:
             self._claimed.discard((local_db.tenant, task.key))
             local_db.conversion_progress.pop(task.key, None)
@@ -297,7 +291,7 @@ class R2RIngestWorker:
         try:
             await self._ingest(local_db, task)
         except POSTPONING_ERRORS as error:
-            detail, at = error.detail, time.time() + max(error.retry_after or 0.0, self._pauses.unreachable)
+            detail, at = error.detail, time.time() + max(error.retry_after or 0.0, self._pauses.error)
             await local_db.run(postpone_job, task, detail, at)
             self._metrics.documents.labels("postponed").inc()
         except (ToolFailure, EngineError) as failure:
@@ -401,7 +395,7 @@ class R2RIngestWorker:
                         await local_db.run(catalogue.remove_tombstone, uuid)
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
-                self._delete_leftovers_at = time.time() + self._pauses.unreachable
+                self._delete_leftovers_at = time.time() + self._pauses.error
                 return
 
     async def _delete_remote(self, uuid: str, collection: str) -> None:

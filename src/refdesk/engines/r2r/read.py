@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from anyio import to_thread
 
@@ -26,7 +25,7 @@ from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import CatalogueEntry, LocalDb
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.schemas import RemoteChunk, decode_chunk, is_uuid
+from refdesk.engines.r2r.schemas import OwnMetadata, RemoteChunk, decode_chunk, is_uuid
 from refdesk.engines.storage import records
 from refdesk.engines.storage.queue import pack_text
 from refdesk.engines.storage.records import parse_chunk_number
@@ -169,7 +168,7 @@ async def rebuild_document(conversions: Conversions, chunks: Sequence[RemoteChun
     marker = f"refdesk-{secrets.token_hex(8)}"
     markdown = "\n\n".join(_mark_chunks(decoded if is_ours else _strip_overlaps(decoded), marker))
     packed = await pack_text(conversions, "document.md", markdown.encode("utf-8", "replace"), unheard, is_own=True)
-    own: Mapping[str, Any] = (chunks[0].own or {}) if chunks else {}
+    own = (chunks[0].own if chunks else None) or OwnMetadata(name=name)
     return await to_thread.run_sync(_add_pages, packed, decoded, marker, own, name, title)
 
 
@@ -208,23 +207,20 @@ def _strip_overlaps(chunks: Sequence[Chunk]) -> Iterator[Chunk]:
         before = chunk.text
 
 
-def _add_pages(
-    packed: bytes, chunks: Sequence[Chunk], marker: str, own: Mapping[str, Any], name: str, title: str
-) -> bytes:
+def _add_pages(packed: bytes, chunks: Sequence[Chunk], marker: str, own: OwnMetadata, name: str, title: str) -> bytes:
     """Return the converted document with page numbers, and with R2R's chunks instead of its own."""
     with PackedDocument.of(packed) as opened:
         document = opened.document()
-    kind = own.get("page_kind")
     # Estimated pages are estimated again.
-    last = 0 if kind == "estimated" else max((chunk.last_page or 0 for chunk in chunks), default=0)
+    last = 0 if own.page_kind == "estimated" else max((chunk.last_page or 0 for chunk in chunks), default=0)
     document_with_pages = Document(
-        title=str(own.get("title") or title or document.title),
+        title=own.title or title or document.title,
         blocks=tuple(_place_blocks(document.blocks, chunks, marker, has_pages=last > 0)),
         pages=tuple(map(Page, range(1, last + 1))),
-        page_kind=kind if kind in ("page", "slide", "sheet") else "page",
+        page_kind="page" if own.page_kind == "estimated" else own.page_kind,
         name=name,
-        media_type=str(own.get("media_type") or ""),
-        digest=str(own.get("digest") or ""),
+        media_type=own.media_type,
+        digest=own.digest,
     )
     pieces = [replace(chunk, tokens=measure_tokens(chunk.text)) for chunk in chunks]
     return pack(document_with_pages, pieces=pieces)

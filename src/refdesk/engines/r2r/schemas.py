@@ -11,14 +11,25 @@ embeddings, is dropped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote, unquote
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import orjson
+from pydantic import (
+    AfterValidator,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from refdesk.calls import DEFAULT_TENANT, TenantId
 from refdesk.documents.model import Chunk
@@ -132,133 +143,154 @@ def decode_chunk(number: int, text: str) -> Chunk:
 METADATA_KEY = "refdesk"
 """Metadata key with Refdesk's data. All other keys belong to other users."""
 
-
-@dataclass(frozen=True, slots=True)
-class RemoteCollection:
-    """Collection in R2R."""
-
-    id: str
-    name: str
-    description: str
-    created_at: datetime
-    updated_at: datetime
-
-    @classmethod
-    def from_json(cls, fields: Any) -> RemoteCollection:
-        """Parse R2R's JSON."""
-        return cls(
-            id=parse_uuid(fields, "id"),
-            name=parse_text(fields, "name"),
-            description=parse_text(fields, "description"),
-            created_at=parse_time(fields, "created_at"),
-            updated_at=parse_time(fields, "updated_at"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteDocument:
-    """Document in R2R, without its text."""
-
-    id: str
-    collections: tuple[str, ...]
-    title: str
-    status: str
-    """R2R's ingestion status."""
-    failure: str
-    kind: str
-    """File extension, as stored by R2R."""
-    size: int
-    created_at: datetime
-    updated_at: datetime
-    own: Mapping[str, Any] | None
-    """Refdesk's metadata; None for foreign documents."""
-    metadata: Mapping[str, Any]
-
-    @classmethod
-    def from_json(cls, fields: Any) -> RemoteDocument:
-        """Parse R2R's JSON."""
-        metadata = parse_mapping(fields, "metadata")
-        size = fields.get("size_in_bytes")
-        return cls(
-            id=parse_uuid(fields, "id"),
-            collections=parse_uuids(fields, "collection_ids"),
-            title=parse_text(fields, "title"),
-            status=parse_text(fields, "ingestion_status").lower(),
-            failure=parse_text(metadata, "failure"),
-            kind=parse_text(fields, "document_type"),
-            size=size if isinstance(size, int) and size >= 0 else 0,
-            created_at=parse_time(fields, "created_at"),
-            updated_at=parse_time(fields, "updated_at"),
-            own=parse_own_metadata(metadata),
-            metadata=extract_foreign_metadata(metadata),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteChunk:
-    """Chunk in R2R."""
-
-    id: str
-    document: str
-    collections: tuple[str, ...]
-    text: str
-    score: float
-    order: int
-    """Position in the document, from 0."""
-    page: int | None
-    own: Mapping[str, Any] | None
-    metadata: Mapping[str, Any]
-
-    @classmethod
-    def from_json(cls, fields: Any) -> RemoteChunk:
-        """Parse R2R's JSON."""
-        metadata = parse_mapping(fields, "metadata")
-        score, order, page = fields.get("score"), metadata.get("chunk_order"), metadata.get("page_number")
-        return cls(
-            id=parse_uuid(fields, "id"),
-            document=parse_uuid(fields, "document_id"),
-            collections=parse_uuids(fields, "collection_ids"),
-            # R2R prepends the title to search results.
-            text=parse_text(fields, "text").removeprefix(f"Document Title: {metadata.get('title')}\n\nText: "),
-            score=float(score) if isinstance(score, int | float) else 0.0,
-            order=order if isinstance(order, int) else 0,
-            page=page if isinstance(page, int) and page > 0 else None,
-            own=parse_own_metadata(metadata),
-            metadata=extract_foreign_metadata(metadata),
-        )
-
-
 _R2R_KEYS = frozenset(
     "version chunk_order document_type associated_query semantic_rank full_text_rank collection_ids title page_number "
     "failure".split()
 )
 """Metadata keys set by R2R itself."""
 
-
-def parse_own_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return Refdesk's metadata with validated types, since other users can write it too."""
-    own = metadata.get(METADATA_KEY)
-    if not isinstance(own, dict) or not parse_text(own, "name"):
-        return None
-    moment = parse_time(own, "indexed_at").isoformat(timespec="milliseconds")
-    return {
-        **{name: parse_text(own, name) for name in _TEXT_FIELDS},
-        **{name: _parse_count(own.get(name)) for name in ("size", "chunks")},
-        "indexed_at": moment,
-        "metadata": parse_mapping(own, "metadata"),
-    }
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-_TEXT_FIELDS = ("name", "title", "version", "digest", "source", "media_type", "page_kind")
+def parse_uuid(value: Any) -> str:
+    """Return an id in canonical form."""
+    try:
+        return str(UUID(value))
+    except (TypeError, AttributeError) as error:
+        raise ValueError("not a text") from error
 
 
-def _parse_count(value: Any) -> int:
-    return value if isinstance(value, int) and 0 <= value < 2**53 else 0
+def parse_text(value: Any) -> str:
+    """Return a text, empty if missing."""
+    return value if isinstance(value, str) else ""
 
 
-def extract_foreign_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+def parse_mapping(value: Any) -> dict[str, Any]:
+    """Return an object, empty if missing."""
+    return value if isinstance(value, dict) else {}
+
+
+def parse_time(value: Any) -> datetime:
+    """Return a time in UTC, or the epoch if missing."""
+    try:
+        moment = datetime.fromisoformat(parse_text(value))
+    except ValueError:
+        return EPOCH
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def extract_foreign_metadata(metadata: Any) -> dict[str, Any]:
     """Return the metadata set by other users."""
-    return {key: value for key, value in metadata.items() if key not in _R2R_KEYS and key != METADATA_KEY}
+    own_keys = _R2R_KEYS | {METADATA_KEY}
+    return {key: value for key, value in parse_mapping(metadata).items() if key not in own_keys}
+
+
+def _fall_back(default: Any) -> WrapValidator:
+    """Return a validator that counts an invalid value as missing."""
+
+    def validate(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return parse(value)
+        except ValidationError:
+            return default
+
+    return WrapValidator(validate)
+
+
+Id = Annotated[str, PlainValidator(parse_uuid)]
+Ids = Annotated[tuple[Id, ...], BeforeValidator(lambda value: () if value is None else value)]
+Text = Annotated[str, PlainValidator(parse_text)]
+Object = Annotated[dict[str, Any], PlainValidator(parse_mapping)]
+Time = Annotated[datetime, PlainValidator(parse_time)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**53), _fall_back(0)]
+ForeignMetadata = Annotated[dict[str, Any], PlainValidator(extract_foreign_metadata)]
+
+
+class RemoteObject(BaseModel):
+    """Object in a response. Only its ids have to be valid; other users can write the rest of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def from_json(cls, fields: Any) -> Self:
+        """Parse R2R's JSON."""
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            problem = error.errors(include_input=False)[0]
+        name, *_ = problem["loc"] or ("id",)
+        raise make_unusable_error(f"{name} isn't {'a list' if problem['type'] == 'tuple_type' else 'an id'}")
+
+
+class OwnMetadata(RemoteObject):
+    """Refdesk's metadata of a document."""
+
+    name: Annotated[str, Field(strict=True, min_length=1)]
+    title: Text = ""
+    version: Text = ""
+    digest: Text = ""
+    source: Text = ""
+    media_type: Text = ""
+    page_kind: Annotated[Literal["page", "slide", "sheet", "estimated"], _fall_back("page")] = "page"
+    size: Count = 0
+    chunks: Count = 0
+    indexed_at: Time = EPOCH
+    metadata: Object = {}
+
+
+Own = Annotated[OwnMetadata | None, _fall_back(None)]
+"""Refdesk's metadata; None for foreign documents."""
+
+
+class RemoteCollection(RemoteObject):
+    """Collection in R2R."""
+
+    id: Id
+    name: Text = ""
+    description: Text = ""
+    created_at: Time = EPOCH
+    updated_at: Time = EPOCH
+
+
+class RemoteDocument(RemoteObject):
+    """Document in R2R, without its text."""
+
+    id: Id
+    collections: Ids = Field((), validation_alias="collection_ids")
+    title: Text = ""
+    status: Annotated[Text, AfterValidator(str.lower)] = Field("", validation_alias="ingestion_status")
+    """R2R's ingestion status."""
+    failure: Text = Field("", validation_alias=AliasPath("metadata", "failure"))
+    kind: Text = Field("", validation_alias="document_type")
+    """File extension, as stored by R2R."""
+    size: Count = Field(0, validation_alias="size_in_bytes")
+    created_at: Time = EPOCH
+    updated_at: Time = EPOCH
+    own: Own = Field(None, validation_alias=AliasPath("metadata", METADATA_KEY))
+    metadata: ForeignMetadata = {}
+
+
+class RemoteChunk(RemoteObject):
+    """Chunk in R2R."""
+
+    id: Id
+    document: Id = Field(validation_alias="document_id")
+    collections: Ids = Field((), validation_alias="collection_ids")
+    title: Any = Field(None, validation_alias=AliasPath("metadata", "title"))
+    stored_text: Text = Field("", validation_alias="text")
+    score: Annotated[float, Field(strict=True), _fall_back(0.0)] = 0.0
+    order: Count = Field(0, validation_alias=AliasPath("metadata", "chunk_order"))
+    """Position in the document, from 0."""
+    page: Annotated[Annotated[int, Field(strict=True, gt=0)] | None, _fall_back(None)] = Field(
+        None, validation_alias=AliasPath("metadata", "page_number")
+    )
+    own: Own = Field(None, validation_alias=AliasPath("metadata", METADATA_KEY))
+    metadata: ForeignMetadata = {}
+
+    @property
+    def text(self) -> str:
+        """Text without the title, which R2R prepends to search results."""
+        return self.stored_text.removeprefix(f"Document Title: {self.title}\n\nText: ")
 
 
 def unwrap_results(answer: Any) -> Any:
@@ -279,51 +311,12 @@ def unwrap_rows(answer: Any) -> tuple[list[dict[str, Any]], int]:
 
 def parse_chunks(results: Any) -> Iterator[RemoteChunk]:
     """Yield the chunks of a search result."""
-    found = results.get("chunk_search_results") if isinstance(results, dict) else None
+    found = parse_mapping(results).get("chunk_search_results")
     if found is None:
         return
     if not isinstance(found, list):
         raise make_unusable_error("its chunks aren't a list")
     yield from map(RemoteChunk.from_json, found)
-
-
-def parse_uuid(fields: Any, name: str) -> str:
-    """Return an id in canonical form."""
-    try:
-        return str(UUID(fields[name]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise make_unusable_error(f"{name} isn't an id") from error
-
-
-def parse_uuids(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return a list of ids, empty if missing."""
-    value = fields.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise make_unusable_error(f"{name} isn't a list")
-    return tuple(parse_uuid({name: each}, name) for each in value)
-
-
-def parse_text(fields: Mapping[str, Any], name: str) -> str:
-    """Return a text, empty if missing."""
-    value = fields.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def parse_mapping(fields: Any, name: str) -> Mapping[str, Any]:
-    """Return an object, empty if missing."""
-    value = fields.get(name) if isinstance(fields, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def parse_time(fields: Mapping[str, Any], name: str) -> datetime:
-    """Return a time in UTC, or the epoch if missing."""
-    try:
-        moment = datetime.fromisoformat(parse_text(fields, name))
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def make_unusable_error(why: str) -> EngineError:

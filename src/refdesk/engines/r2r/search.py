@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.r2r.client import R2RClient, RemoteAnswer, build_search_settings
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.read import ForeignChunkListener, decode_remote_chunk, to_passages
-from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument, format_position, strip_unsafe
+from refdesk.engines.r2r.schemas import EPOCH, RemoteChunk, RemoteDocument, format_position, strip_unsafe
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.records import SHORT_DIGEST
 from refdesk.engines.storage.source_rows import make_document_id
@@ -51,11 +51,6 @@ class RemoteScope:
     documents: tuple[str, ...] | None = None
     """R2R ids; None means all."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing can be found."""
-        return not self.slugs or self.documents == ()
-
     def contains(self, chunk: RemoteChunk) -> bool:
         """Whether a chunk is in one of the collections."""
         return any(uuid in self.slugs for uuid in chunk.collections)
@@ -67,17 +62,18 @@ class RemoteScope:
 
 @dataclass(eq=False, repr=False)
 class R2RSearcher:
-    """Searches passages in R2R."""
+    """Searches passages in R2R, and lets its model answer from them; see `engines.base.EngineWriter`."""
 
     _client: R2RClient
     _mirror: Mirror
     _on_foreign_chunk: ForeignChunkListener
+    _model: Dependency
 
     async def search(self, local_db: LocalDb, search: Search) -> list[Hit]:
         """Return the best passages, at most one per section."""
         scope = await self.resolve_scope(local_db, search)
         query = build_query(search)
-        if scope.is_empty or not query:
+        if not scope.slugs or scope.documents == () or not query:
             return []
         limit = min(search.limit * 2 + 10, MAX_RESULTS)
         settings = build_search_settings(search, limit, scope.slugs, scope.documents)
@@ -100,7 +96,6 @@ class R2RSearcher:
     async def _add_context(
         self, local_db: LocalDb, scope: RemoteScope, hit: Hit, chunk: RemoteChunk, count: int
     ) -> Hit:
-        """Return a hit with the chunks around it."""
         first = max(chunk.order - count, 0)
         around = await self._client.get_chunks(chunk.document, first, chunk.order + count - first + 1)
         own = [one for one in self.drop_foreign(local_db, scope, around) if one.document == chunk.document]
@@ -141,6 +136,51 @@ class R2RSearcher:
             newest[info.id] = max(newest.get(info.id, info.indexed_at), info.indexed_at)
         return [_make_hit(chunk, info, search) for chunk, info in found if info.indexed_at == newest[info.id]]
 
+    async def answer(
+        self,
+        tenant: TenantId,
+        question: str,
+        search: Search,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+    ) -> EngineAnswer:
+        """Return an answer of R2R's model, or an empty one if there is no passage to write it from."""
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None or not await self.search(local_db, search):
+            return EngineAnswer("", (), "")
+        scope = await self.resolve_scope(local_db, search)
+        settings = build_search_settings(search, search.limit, scope.slugs, scope.documents)
+        request = partial(self._request, strip_unsafe(question), settings, model, max_tokens, temperature)
+        # A model named by the caller bypasses the breaker, so that its failures don't affect others.
+        answer = await (request() if model else self._model.run(request))
+        own = self.drop_foreign(local_db, scope, answer.chunks)
+        if len(own) < len(answer.chunks) or answer.others:
+            raise R2RLeaked(
+                "R2R's answer used content outside the requested collections, so it is withheld. "
+                "Use r2r_search, and tell R2R's administrator."
+            )
+        hits = await self.to_hits(own, scope, search)
+        if len(hits) < len(own) or any(chunk.document in local_db.tombstones for chunk in own):
+            raise WriterFailed("A document was replaced while R2R used it for the answer. Try again.")
+        text = number_citations(_strip_position_lines(answer.text, own), [chunk.id for chunk in own])
+        return EngineAnswer(text, tuple(hits), answer.model)
+
+    async def _request(self, *args: Any) -> RemoteAnswer:
+        """Request an answer, and raise failures as WriterFailed: R2R itself is up and can search."""
+        try:
+            answer = await self._client.answer(*args)
+        except BreakerOpen:
+            raise
+        except EngineError as error:
+            if not error.retryable:
+                raise
+            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
+        if not answer.text.strip():
+            raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
+        return answer
+
 
 def build_query(search: Search) -> str:
     """Return the query for R2R. Its full-text search requires all words by default; Refdesk matches any."""
@@ -177,23 +217,23 @@ def _make_info(chunk: RemoteChunk, scope: RemoteScope, document: RemoteDocument 
             collection=slug,
             title=document.title if document else "",
             version="",
-            indexed_at=document.updated_at if document else datetime.fromtimestamp(0, UTC),
+            indexed_at=document.updated_at if document else EPOCH,
             digest=chunk.document.replace("-", "")[:SHORT_DIGEST],
             media_type=catalogue.MEDIA_TYPES.get(document.kind, "") if document else "",
             size_bytes=document.size if document else 0,
             metadata=chunk.metadata,
         )
     return DocumentInfo(
-        id=make_document_id(slug, own["name"]),
+        id=make_document_id(slug, own.name),
         collection=slug,
-        title=own["title"],
-        version=own["version"],
-        indexed_at=datetime.fromisoformat(own["indexed_at"]),
-        digest=own["digest"][:SHORT_DIGEST],
-        source=own["source"],
-        media_type=own["media_type"],
-        size_bytes=own["size"],
-        metadata=own["metadata"],
+        title=own.title,
+        version=own.version,
+        indexed_at=own.indexed_at,
+        digest=own.digest[:SHORT_DIGEST],
+        source=own.source,
+        media_type=own.media_type,
+        size_bytes=own.size,
+        metadata=own.metadata,
     )
 
 
@@ -226,61 +266,6 @@ _CHUNK_CITATION = re.compile(r"\[([0-9a-f]{7,8}(?:\s*[,;]\s*[0-9a-f]{7,8})*)\]",
 
 _NUMBER_CITATION = re.compile(r"\[(\^?\d{1,6}(?:\s*[-–—,;]\s*\d{1,6})*)\]")
 """Citation format of Refdesk's answers. In the output of R2R's model it has no meaning."""
-
-
-@dataclass(eq=False, repr=False)
-class R2RWriter:
-    """R2R's model; see `engines.base.EngineWriter`."""
-
-    _client: R2RClient
-    _mirror: Mirror
-    _searcher: R2RSearcher
-    _model: Dependency
-
-    async def answer(
-        self,
-        tenant: TenantId,
-        question: str,
-        search: Search,
-        *,
-        model: str | None = None,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-    ) -> EngineAnswer:
-        """Return an answer, or an empty one if there is no passage to write it from."""
-        local_db = await self._mirror.get_local_db(tenant)
-        if local_db is None or not await self._searcher.search(local_db, search):
-            return EngineAnswer("", (), "")
-        scope = await self._searcher.resolve_scope(local_db, search)
-        settings = build_search_settings(search, search.limit, scope.slugs, scope.documents)
-        request = partial(self._request, strip_unsafe(question), settings, model, max_tokens, temperature)
-        # A model named by the caller bypasses the breaker, so that its failures don't affect others.
-        answer = await (request() if model else self._model.run(request))
-        own = self._searcher.drop_foreign(local_db, scope, answer.chunks)
-        if len(own) < len(answer.chunks) or answer.others:
-            raise R2RLeaked(
-                "R2R's answer used content outside the requested collections, so it is withheld. "
-                "Use r2r_search, and tell R2R's administrator."
-            )
-        hits = await self._searcher.to_hits(own, scope, search)
-        if len(hits) < len(own) or any(chunk.document in local_db.tombstones for chunk in own):
-            raise WriterFailed("A document was replaced while R2R used it for the answer. Try again.")
-        text = number_citations(_strip_position_lines(answer.text, own), [chunk.id for chunk in own])
-        return EngineAnswer(text, tuple(hits), answer.model)
-
-    async def _request(self, *args: Any) -> RemoteAnswer:
-        """Request an answer, and raise failures as WriterFailed: R2R itself is up and can search."""
-        try:
-            answer = await self._client.answer(*args)
-        except BreakerOpen:
-            raise
-        except EngineError as error:
-            if not error.retryable:
-                raise
-            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
-        if not answer.text.strip():
-            raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
-        return answer
 
 
 def _strip_position_lines(text: str, chunks: Sequence[RemoteChunk]) -> str:

@@ -23,7 +23,7 @@ import anyio
 from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Listing, TenantInfo
+from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, DocumentStatus, Listing, TenantInfo
 from refdesk.engines.storage import records
 from refdesk.engines.storage.records import transaction
 from refdesk.errors import EngineError
@@ -164,6 +164,7 @@ class TenantDatabase:
         self.tenant = tenant
         self.conversion_progress: dict[int, float] = {}
         """Progress of the conversions in this process, by document key."""
+        self.collections: tuple[CollectionInfo, ...] = ()
         self.busy = 0
         """Number of current users. The database isn't closed while there are any."""
         self.used_at = monotonic()

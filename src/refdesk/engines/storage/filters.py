@@ -92,8 +92,6 @@ class _Invalid(Exception):
 
 
 class _Compilation:
-    """Compilation of one filter."""
-
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._conditions = 0

@@ -32,6 +32,21 @@ MAX_ATTEMPTS = 4
 """Attempts for errors that may be temporary, such as an unreachable web page."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """Intervals of a worker in seconds."""
+
+    queue_poll: float = 2.0
+    """Polling interval for work that another process has queued or left behind."""
+    error: float = 5.0
+    """Delay before work continues after an error such as a full disk, or while a service is unreachable."""
+    first_retry: float = 2.0
+    """Delay before the second attempt to convert or embed a document. It triples with each further attempt."""
+
+
+PAUSES = Pauses()
+
+
 @dataclass(frozen=True, slots=True)
 class IngestTask:
     """Document waiting to be converted."""

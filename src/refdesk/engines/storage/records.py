@@ -297,7 +297,6 @@ def _require_same_file(database: Database, id: str, document: NewDocument) -> No
 
 
 def _require_capacity(database: Database, more: int) -> None:
-    """Reject documents beyond the queue's limit."""
     count = f"SELECT count(*) FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending'"
     pending = database.execute(count).fetchone()[0]
     if pending + more > MAX_PENDING:
@@ -323,15 +322,11 @@ class _FolderChanges:
     """Differences between a folder and the documents of its collection."""
 
     collection: int
-    new: Mapping[str, NewDocument]
-    changed: Mapping[str, NewDocument]
+    queued: Sequence[NewDocument]
+    """New and changed files."""
     moved: Mapping[str, SourceRow]
     """Unchanged files of a folder that was moved or renamed."""
-    removed: Sequence[str]
-    unchanged: int
-
-    def __bool__(self) -> bool:
-        return bool(self.new or self.changed or self.moved or self.removed)
+    report: FolderSync
 
 
 def sync_folder(
@@ -342,19 +337,19 @@ def sync_folder(
     The write lock is only taken if there are any: every start of a server syncs the manual.
     """
     changes = _compare_folder(database, collection, folder, documents, unseen)
-    if changes:
+    if changes.queued or changes.moved or changes.report.removed:
         with transaction(database):
             # Another process may have synced the folder meanwhile.
             changes = _compare_folder(database, collection, folder, documents, unseen)
-            _require_capacity(database, len(changes.new))
-            for document in (*changes.new.values(), *changes.changed.values()):
+            _require_capacity(database, len(changes.report.new))
+            for document in changes.queued:
                 _queue_document(database, changes.collection, document, str(folder))
             database.executemany(
                 "UPDATE documents SET folder = ?, source = ?, root = ? WHERE id = ?",
                 [(str(folder), source_row.source, source_row.root, id) for id, source_row in changes.moved.items()],
             )
-            remove(database, changes.removed)
-    return FolderSync(list(changes.new), list(changes.changed), changes.unchanged, changes.removed)
+            remove(database, changes.report.removed)
+    return changes.report
 
 
 def _compare_folder(
@@ -380,8 +375,9 @@ def _compare_folder(
         elif (known[id]["folder"], known[id]["source"]) != (str(folder), source_row.source):
             moved[id] = source_row
     gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
-    removed = [id for id in gone if not is_below(id, collection, unseen)]
-    return _FolderChanges(row[0], new, changed, moved, removed, len(documents) - len(new) - len(changed))
+    removed = tuple(id for id in gone if not is_below(id, collection, unseen))
+    report = FolderSync(tuple(new), tuple(changed), len(documents) - len(new) - len(changed), removed)
+    return _FolderChanges(row[0], [*new.values(), *changed.values()], moved, report)
 
 
 def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:

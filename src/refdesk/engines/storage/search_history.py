@@ -76,9 +76,7 @@ async def open_search_history(folder: Path) -> AsyncIterator[SearchHistory]:
             with anyio.move_on_after(WRITE_SECONDS):
                 await stopping.wait()
             is_last = stopping.is_set()
-            # A full disk is reported by ingestion. Searches stay queued until there is space.
-            with suppress(DependencyError):
-                await history.flush()
+            await history.flush()
 
     task = asyncio.create_task(write_periodically())
     try:
@@ -107,29 +105,20 @@ class SearchHistory:
     async def list_recent(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
         """Return a user's last searches, newest first."""
         await self._flush_tenant(tenant)
-
-        def select(database: sqlite3.Connection) -> list[PastSearch]:
-            rows = database.execute(
-                "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?",
-                (user, limit),
-            )
-            return [
-                PastSearch(query, collection, results, datetime.fromisoformat(at))
-                for query, collection, results, at in rows
-            ]
-
-        return await self._run(tenant, select) if self._find_path(tenant).parent.exists() else []
+        if not self._find_path(tenant).parent.exists():
+            return []
+        select = "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?"
+        rows = await self._run(tenant, lambda database: database.execute(select, (user, limit)).fetchall())
+        return [
+            PastSearch(query, collection, results, datetime.fromisoformat(at))
+            for query, collection, results, at in rows
+        ]
 
     async def flush(self) -> None:
-        """Write all queued searches. A failure of one tenant doesn't stop the others."""
-        failures = []
+        """Write all queued searches. Those that can't be written stay queued: ingestion reports a full disk."""
         for tenant in list(self._pending):
-            try:
+            with suppress(DependencyError):
                 await self._flush_tenant(tenant)
-            except DependencyError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
 
     async def _flush_tenant(self, tenant: TenantId) -> None:
         # The lock makes a reader wait for a write in progress, whose searches are no longer pending.

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,10 +17,9 @@ from refdesk.config import ConvertConfig
 from refdesk.documents.fetch import Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.scratch import in_thread
 from refdesk.documents.ssrf import parse_networks
-from refdesk.engines.base import Engine, FileSource, NewDocument
+from refdesk.engines.base import Engine, FileSource, FolderSync, NewDocument
 from refdesk.errors import CannotConvert, CannotFetch, CannotReach
-from refdesk.ingest.recipes.archives import Page, read_archive, read_folder
-from refdesk.ingest.recipes.page_store import PageSource, PageStore
+from refdesk.ingest.recipes.pages import Page, PageSource, PageStore, read_archive, read_folder
 from refdesk.ingest.recipes.recipe import INDEX, Archive, Recipe, version_key
 from refdesk.validation import shorten
 
@@ -31,9 +30,9 @@ SYSTEM_ROOT = Path("/")
 """Root below which system packages install documentation."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeImport:
-    """Result of importing a recipe. Documents are given by id; they are queued, not indexed yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeImport(FolderSync):
+    """Result of importing a recipe."""
 
     collection: str
     """Id of the collection."""
@@ -43,10 +42,6 @@ class RecipeImport:
     """Exact release, such as 17.2."""
     source: str
     """URL of the archive, or the folder of the installed package."""
-    new: tuple[str, ...]
-    changed: tuple[str, ...]
-    unchanged: int
-    removed: tuple[str, ...]
     note: str = ""
     """Message for the user if the source differs from the preferred one."""
 
@@ -100,18 +95,14 @@ async def bring_in(
     created = await engine.create_collection(
         tenant, collection or recipe.name_collection(version), description=about, version=version
     )
-    documents = [
-        NewDocument(
-            FileSource(store.pages / path, path),
-            created.id,
-            {**(metadata or {}), "url": recipe.build_url(path, version)},
-            version,
-        )
-        for path in await to_thread.run_sync(store.list_paths)
-    ]
+    documents = []
+    for path in await to_thread.run_sync(store.list_paths):
+        about_page = {**(metadata or {}), "url": recipe.build_url(path, version)}
+        documents.append(NewDocument(FileSource(store.pages / path, path), created.id, about_page, version))
     synced = await engine.sync_folder(tenant, created.id, store.pages, documents)
-    new, changed, removed = tuple(synced.new), tuple(synced.changed), tuple(synced.removed)
-    return RecipeImport(created.id, version, source.release, source.url, new, changed, synced.unchanged, removed, note)
+    return RecipeImport(
+        **asdict(synced), collection=created.id, version=version, release=source.release, source=source.url, note=note
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,6 @@ class EndpointEmbedder:
 
 
 def _parse_message(content: bytes) -> str:
-    """Return the error message of an OpenAI-compatible service."""
     try:
         match orjson.loads(content):
             case {"error": {"message": str() as message}} | {"error": str() as message} | {"message": str() as message}:

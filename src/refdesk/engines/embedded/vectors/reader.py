@@ -309,7 +309,7 @@ class IndexState:
     views: tuple[SegmentView, ...] = ()
     pin: mmap.mmap | None = None
     """Keeps the manifest's inode in use, so that no later manifest gets the same number."""
-    identity: tuple[int, int] | None = None
+    stamp: tuple[int, int] | None = None
 
 
 class Vectors:
@@ -339,7 +339,7 @@ class Vectors:
 
     def refresh(self) -> None:
         """Open the newest commit."""
-        if self._read_identity() == self._state.identity:
+        if self.read_stamp() == self._state.stamp:
             return
         with self._lock:
             self._state = open_state(self._folder, {view.segment.name: view for view in self._state.views})
@@ -370,12 +370,13 @@ class Vectors:
                 values[order[are_here]] = view.segment.compute_cosines(rows, query)
         return values
 
-    def _read_identity(self) -> tuple[int, int] | None:
+    def read_stamp(self) -> tuple[int, int] | None:
+        """Return what identifies the newest commit, or None if there is none."""
         try:
             found = os.stat(self._manifest_path)
         except FileNotFoundError:
             return None
-        return found.st_dev, found.st_ino
+        return found.st_ino, found.st_mtime_ns
 
 
 def open_state(folder: Path, known: Mapping[str, SegmentView]) -> IndexState:
@@ -401,5 +402,5 @@ def open_state(folder: Path, known: Mapping[str, SegmentView]) -> IndexState:
                 views.append(view)
         except FileNotFoundError:
             continue
-        return IndexState(manifest, tuple(views), pin, (found.st_dev, found.st_ino))
+        return IndexState(manifest, tuple(views), pin, (found.st_ino, found.st_mtime_ns))
     raise IndexDamaged(f"a segment in the manifest of {folder} is missing")

@@ -177,6 +177,9 @@ def assign_centres(vectors: Float32s, centres: Float32s) -> Numbers:
 MAGIC = b"RDVEC003"
 _HEADER = struct.Struct("<8sQQII")
 
+CHECKED_SECTIONS = ("mean", "documents", "collections", "starts", "keys", "scales", "centres", "ends", "clustered")
+"""Sections that the checksum covers, in its order."""
+
 ALIGNMENT = 64
 """Bytes: every section starts at a cache line."""
 
@@ -256,6 +259,8 @@ class Segment:
             name: np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
             for name, (offset, kind, shape) in layout.sections.items()
         }
+        if checksum != _checksum(parts[name] for name in CHECKED_SECTIONS):
+            raise IndexDamaged(f"{path} is corrupt: its checksum doesn't match")
         self.mean: Float32s = parts.pop("mean")
         self.prefixes: Words = parts.pop("prefixes")
         """Code prefixes, one array per word: all rows are scanned one word at a time."""
@@ -264,14 +269,6 @@ class Segment:
         names = ("centres", "ends", "clustered", "clustered_prefixes")
         self.clusters = Clusters(*(parts.pop(name) for name in names))
         self.table = RowTable(**parts)
-        if checksum != _checksum(self._columns):
-            raise IndexDamaged(f"{path} is corrupt: its checksum doesn't match")
-
-    @property
-    def _columns(self) -> list[NDArray[Any]]:
-        table, clusters = self.table, self.clusters
-        columns: list[NDArray[Any]] = [self.mean, table.documents, table.collections, table.starts, table.keys]
-        return [*columns, table.scales, clusters.centres, clusters.ends, clusters.rows]
 
     @property
     def count(self) -> int:

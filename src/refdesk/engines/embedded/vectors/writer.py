@@ -8,7 +8,6 @@ rewritten into a segment at least a quarter larger than its last.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -30,28 +29,18 @@ DEAD_SHARE = 0.25
 """A segment with this share of deleted rows is rewritten."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSize:
-    """Number of live rows and of all rows of a segment."""
-
-    alive: int
-    rows: int
-
-
-def choose_merges(sizes: Sequence[SegmentSize], fresh: int) -> list[int]:
-    """Return the segments to merge with this many new rows."""
-    dead = [size.rows - size.alive for size in sizes]
-    chosen = [n for n, size in enumerate(sizes) if dead[n] >= max(1, size.rows * DEAD_SHARE)]
-    others = sorted(set(range(len(sizes))) - set(chosen), key=lambda number: sizes[number].alive)
-    together = fresh + sum(sizes[number].alive for number in chosen)
+def choose_merges(alive: Sequence[int], rows: Sequence[int], fresh: int) -> list[int]:
+    """Return the segments to merge with `fresh` new rows, given the live rows and all rows of each."""
+    chosen = [n for n, count in enumerate(rows) if count - alive[n] >= max(1, count * DEAD_SHARE)]
+    others = sorted(set(range(len(rows))) - set(chosen), key=lambda number: alive[number])
+    together = fresh + sum(alive[number] for number in chosen)
     taken = 0
     for place, number in enumerate(others if together else (), start=1):
-        alive = sizes[number].alive
-        if together + alive > LARGEST_ROWS:
+        if together + alive[number] > LARGEST_ROWS:
             break
-        if alive <= max(GROWTH * together, SMALL_ROWS):
+        if alive[number] <= max(GROWTH * together, SMALL_ROWS):
             taken = place
-        together += alive
+        together += alive[number]
     return chosen + others[:taken]
 
 
@@ -108,16 +97,12 @@ class VectorWriter:
         self._manifest, self._views, self._rows = manifest, views, []
         self._delete_unused_files()
 
-    def close(self) -> None:
-        """Drop uncommitted changes."""
-        self._views, self._rows = [], []
-
     def _merge(self) -> list[SegmentView]:
         """Return the segments of the next commit. New rows become a segment of their own or are merged with others."""
         current = [SegmentSource(view.segment.table, view.alive) for view in self._views]
         new = [_make_source(self._rows)] if self._rows else []
-        sizes = [SegmentSize(source.count, len(source.table.keys)) for source in current]
-        chosen = choose_merges(sizes, sum(source.count for source in new))
+        alive, rows = [source.count for source in current], [len(source.table.keys) for source in current]
+        chosen = choose_merges(alive, rows, len(self._rows))
         sources = [current[number] for number in chosen] + new
         kept = [view for number, view in enumerate(self._views) if number not in chosen]
         if not any(source.count for source in sources):
