@@ -6,6 +6,7 @@ resource, a prompt) is a `Call`, so the same policies apply to all of it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -136,56 +137,47 @@ class ToolHints(Protocol):
     def read_only(self) -> bool: ...
 
 
-class RegistryEntry(Protocol):
-    """Common interface of the registry's tools and prompts."""
+class RegistryEntry(ABC):
+    """A tool or prompt in the registry. By default, it exists for every caller, and has the default timeout."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def toolset(self) -> str: ...
+    name: str
+    toolset: str
 
     def seconds_for(self, call: Call) -> float | None:
         """Return the timeout of a call, if it differs from the default."""
-        ...
+        return None
 
     def is_open_to(self, caller: Caller) -> bool:
-        """Return whether it exists for this caller."""
-        ...
+        """Return whether it exists for this caller. Toolsets and roles are checked elsewhere."""
+        return True
 
 
-class ToolEntry(RegistryEntry, Protocol):
+class ToolEntry(RegistryEntry):
     """A tool in the registry."""
 
-    @property
-    def title(self) -> str: ...
+    title: str
+    description: str
+    annotations: ToolHints
+    is_listed = True
+    """Whether it is in `tools/list`; unlisted tools can still be called."""
 
     @property
-    def description(self) -> str: ...
-
-    @property
-    def annotations(self) -> ToolHints: ...
-
-    @property
-    def input_schema(self) -> Mapping[str, Any]: ...
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether it is in `tools/list`; unlisted tools can still be called."""
-        ...
+    @abstractmethod
+    def input_schema(self) -> Mapping[str, Any]:
+        """The whole schema of its arguments, without dynamic choices."""
 
     @property
     def is_live(self) -> bool:
         """Whether its entry depends on the caller and the time of the call."""
-        ...
+        return False
 
+    @abstractmethod
     def listing(self, call: Call) -> dict[str, Any]:
         """Return its entry in `tools/list` for this caller."""
-        ...
 
+    @abstractmethod
     async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
         """Call the tool and return the result in its wire shape."""
-        ...
 
 
 @dataclass(slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from refdesk.calls import Call, Caller, RegistryEntry
+from refdesk.calls import Call, RegistryEntry
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.json_schema import MAX_ARGUMENTS
 from refdesk.validation import shorten
@@ -28,8 +29,24 @@ class PromptArgument:
     choices: Choices | None = None
 
 
+class PromptEntry(RegistryEntry):
+    """A prompt in the registry."""
+
+    @abstractmethod
+    def listing(self) -> dict[str, Any]:
+        """Return its entry in `prompts/list`."""
+
+    @abstractmethod
+    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+        """Return its messages in their wire shape."""
+
+    @abstractmethod
+    async def complete(self, name: str, value: str, call: Call) -> Completion:
+        """Return completion values for one of its arguments."""
+
+
 @dataclass(frozen=True)
-class Prompt:
+class Prompt(PromptEntry):
     """Declaration of a prompt."""
 
     name: str
@@ -38,14 +55,6 @@ class Prompt:
     toolset: str
     arguments: Sequence[PromptArgument]
     render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
-
-    def is_open_to(self, caller: Caller) -> bool:
-        """Return True, as for tools."""
-        return True
-
-    def seconds_for(self, call: Call) -> float | None:
-        """Return None, for the default timeout."""
-        return None
 
     async def get(self, arguments: object, call: Call) -> dict[str, Any]:
         """Validate the arguments and render the messages."""
@@ -82,16 +91,3 @@ class Prompt:
             for argument in self.arguments
         ]
         return {"name": self.name, "title": self.title, "description": self.description, "arguments": arguments}
-
-
-class PromptEntry(RegistryEntry, Protocol):
-    """A prompt in the registry."""
-
-    def listing(self) -> dict[str, Any]:
-        """Return its entry in `prompts/list`."""
-
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
-        """Return its messages in their wire shape."""
-
-    async def complete(self, name: str, value: str, call: Call) -> Completion:
-        """Return completion values for one of its arguments."""

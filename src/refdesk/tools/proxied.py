@@ -10,12 +10,12 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
 
-from refdesk.calls import SILENT, Call, Caller, text_content
+from refdesk.calls import SILENT, Call, Caller, RegistryEntry, ToolEntry, text_content
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
@@ -30,7 +30,7 @@ from refdesk.tools.input_requests import (
     answer_input_requests,
     build_capabilities,
 )
-from refdesk.tools.prompts import Completion
+from refdesk.tools.prompts import Completion, PromptEntry
 from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Resources
 
 COMPLETIONS_DECLARED = "2025-03-26"
@@ -121,10 +121,10 @@ def _is_well_formed(result: Result) -> bool:
     )
 
 
-class _ProxiedEntry:
+class _ProxiedEntry(RegistryEntry):
     """Base of proxied tools and prompts."""
 
-    toolset: ClassVar[str] = DOWNSTREAM_TOOLSET
+    toolset = DOWNSTREAM_TOOLSET
 
     def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
         self.name = item.exposed
@@ -145,10 +145,8 @@ class _ProxiedEntry:
         return self._downstream.reach(caller, self.server.name, self.original, self.server.settings.tenants)
 
 
-class ProxiedTool(_ProxiedEntry):
+class ProxiedTool(_ProxiedEntry, ToolEntry):
     """A tool of a downstream server."""
-
-    is_live: ClassVar[bool] = False
 
     def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
         super().__init__(item, downstream)
@@ -157,7 +155,6 @@ class ProxiedTool(_ProxiedEntry):
         hints = definition.get("annotations") or {}
         self.title: str = definition.get("title") or str(hints.get("title") or self.name)
         self.description: str = definition.get("description") or ""
-        self.input_schema: Mapping[str, Any] = definition["inputSchema"]
         # Missing hints mean the worst case, as the protocol specifies.
         self.annotations = Annotations(
             read_only=hints.get("readOnlyHint") is True,
@@ -165,6 +162,11 @@ class ProxiedTool(_ProxiedEntry):
             idempotent=hints.get("idempotentHint") is True,
             open_world=hints.get("openWorldHint") is not False,
         )
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        schema: Mapping[str, Any] = self.definition["inputSchema"]
+        return schema
 
     def listing(self, call: Call) -> dict[str, Any]:
         """Return the server's definition."""
@@ -188,7 +190,7 @@ class ProxiedTool(_ProxiedEntry):
         return downstream.results.fit(result, bound, call.caller, has_schema=has_schema)
 
 
-class ProxiedPrompt(_ProxiedEntry):
+class ProxiedPrompt(_ProxiedEntry, PromptEntry):
     """A prompt of a downstream server."""
 
     def listing(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
 
 import orjson
 from pydantic import ValidationError
@@ -22,7 +22,6 @@ from pydantic import ValidationError
 from refdesk.calls import (
     Answer,
     Call,
-    Caller,
     Event,
     ListChanged,
     Listener,
@@ -103,7 +102,7 @@ class Annotations:
 
 
 @dataclass(frozen=True)
-class Tool(Generic[A]):
+class Tool(ToolEntry, Generic[A]):
     """Declaration of a tool."""
 
     name: str
@@ -120,7 +119,6 @@ class Tool(Generic[A]):
     seconds: float | None = None
     """Timeout of a call, if it differs from the default."""
     meta: Mapping[str, Any] | None = None
-    is_listed: ClassVar[bool] = True
 
     @property
     def is_live(self) -> bool:
@@ -131,10 +129,6 @@ class Tool(Generic[A]):
         """Return the declared timeout."""
         return self.seconds
 
-    def is_open_to(self, caller: Caller) -> bool:
-        """Return True: access to declared tools is decided by toolsets and roles."""
-        return True
-
     def listing(self, call: Call) -> dict[str, Any]:
         """Return the tool's entry in `tools/list` for this caller."""
         if not self.choices:
@@ -144,7 +138,6 @@ class Tool(Generic[A]):
 
     @cached_property
     def input_schema(self) -> Mapping[str, Any]:
-        """The whole schema of the arguments, without dynamic choices."""
         return self.schema if self.schema is not None else build_schema(self.arguments)
 
     @cached_property
