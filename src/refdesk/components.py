@@ -50,13 +50,13 @@ from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion, Sources, default_roots
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
-from refdesk.tools.gateway import Gateway, open_gateway
+from refdesk.tools.gateway import Gateway
 from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import KnowledgePrompts, KnowledgeResources, publish_changes
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Dispatcher, Registry
-from refdesk.tools.tool_search import open_tool_search
+from refdesk.tools.tool_search import ToolSearch
 from refdesk.tools.windows import open_windows
 from refdesk.version import __version__
 
@@ -266,11 +266,9 @@ async def register_servers(desk: Desk, stack: AsyncExitStack) -> None:
         tools = desk.permissions.filter_tools(desk.dispatcher.open_tools)
         resolve = ResolveNames(registry.find_tool, registry.find_prompt)
         handle = chain([resolve, desk.permissions], desk.dispatcher)
-        search = await stack.enter_async_context(open_tool_search(tools, handle, registry, embed))
-    opening = open_gateway(
-        desk.fleet, registry, settings, reach=can_reach, own_schemes=RESOURCE_TOOLSETS, search=search
-    )
-    desk.gateway = await stack.enter_async_context(opening)
+        search = await stack.enter_async_context(aclosing(ToolSearch(tools, handle, registry, embed)))
+    gateway = Gateway(desk.fleet, registry, settings, reach=can_reach, own_schemes=RESOURCE_TOOLSETS, search=search)
+    desk.gateway = await stack.enter_async_context(aclosing(gateway))
 
 
 async def register_console(desk: Desk, stack: AsyncExitStack) -> None:

@@ -5,8 +5,7 @@ Announces changes of their lists, and forwards subscriptions, log levels and ins
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -30,35 +29,28 @@ SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "r
 """Fields useful to callers; processes, restarts and breakers are for administrators."""
 
 
-@asynccontextmanager
-async def open_gateway(
-    fleet: Fleet,
-    registry: Registry,
-    settings: DownstreamConfig,
-    *,
-    reach: Reach,
-    own_schemes: Collection[str] = (),
-    search: ToolSearch | None = None,
-) -> AsyncIterator[Gateway]:
-    """Expose the fleet until the block ends, which cancels suspended calls.
-
-    `reach` decides what a caller may use, and `own_schemes` are the URI schemes reserved for Refdesk. With `search`,
-    tools are searchable instead of listed.
-    """
-    max_tokens, lists_tools = settings.max_result_tokens, search is None
-    downstream = Downstream(fleet, reach, own_schemes, max_tokens=max_tokens, lists_tools=lists_tools)
-    try:
-        yield Gateway(downstream, registry, search)
-    finally:
-        await downstream.forward.close()
-
-
 class Gateway:
-    """Registers downstream items in the registry, announces changes, and forwards subscriptions and log levels."""
+    """Exposes the fleet until it's closed: its items, their changes, subscriptions and log levels."""
 
-    def __init__(self, downstream: Downstream, registry: Registry, search: ToolSearch | None) -> None:
-        self.downstream = downstream
-        self._fleet = downstream.fleet
+    def __init__(
+        self,
+        fleet: Fleet,
+        registry: Registry,
+        settings: DownstreamConfig,
+        *,
+        reach: Reach,
+        own_schemes: Collection[str] = (),
+        search: ToolSearch | None = None,
+    ) -> None:
+        """`reach` decides what a caller may use, and `own_schemes` are the URI schemes reserved for Refdesk.
+
+        With `search`, tools are searchable instead of listed.
+        """
+        max_tokens, lists_tools = settings.max_result_tokens, search is None
+        self.downstream = downstream = Downstream(
+            fleet, reach, own_schemes, max_tokens=max_tokens, lists_tools=lists_tools
+        )
+        self._fleet = fleet
         self._registry = registry
         self._search = search
         self._resources = ServerResources(downstream)
@@ -69,6 +61,10 @@ class Gateway:
         self._fleet.add_notification_listener(self._on_notification)
         if search is not None:
             search.index(downstream.tools.values())
+
+    async def aclose(self) -> None:
+        """Cancel suspended calls."""
+        await self.downstream.forward.suspended.close()
 
     # Subscriptions, log level and instructions.
 

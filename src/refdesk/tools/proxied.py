@@ -70,7 +70,7 @@ class Forwarder:
     """Forwards calls; holds suspended ones."""
 
     def __init__(self) -> None:
-        self._suspended = SuspendedCalls()
+        self.suspended = SuspendedCalls()
 
     async def __call__(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         """Return the server's result; takes ownership of `params`.
@@ -87,7 +87,7 @@ class Forwarder:
     async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         client = call.client
         if client.uses_input_required:
-            return await self._suspended.forward(call, server, method, params)
+            return await self.suspended.forward(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is not SILENT:
             callbacks = ClientCallbacks(client)
@@ -102,10 +102,6 @@ class Forwarder:
         if "resultType" in result:
             return await answer_input_requests(call, server, method, params, result)
         return result
-
-    async def close(self) -> None:
-        """Cancel suspended calls."""
-        await self._suspended.close()
 
 
 def _is_well_formed(result: Result) -> bool:

@@ -116,7 +116,7 @@ class Tool(ToolEntry, Generic[A]):
     choices: Mapping[str, Choices] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     """The published input schema, if it cannot be derived from the model."""
-    seconds: float | None = None
+    seconds: float | Callable[[Call], float | None] | None = None
     """Timeout of a call, if it differs from the default."""
     meta: Mapping[str, Any] | None = None
 
@@ -127,7 +127,7 @@ class Tool(ToolEntry, Generic[A]):
 
     def seconds_for(self, call: Call) -> float | None:
         """Return the declared timeout."""
-        return self.seconds
+        return self.seconds(call) if callable(self.seconds) else self.seconds
 
     def listing(self, call: Call) -> dict[str, Any]:
         """Return the tool's entry in `tools/list` for this caller."""
