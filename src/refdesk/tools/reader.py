@@ -8,7 +8,7 @@ from itertools import accumulate, chain
 from typing import Annotated, Any, TypeVar
 
 from anyio import to_thread
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from refdesk.calls import WINDOW_METHOD, Call, TenantId, ToolEntry
 from refdesk.config import ReaderConfig
@@ -28,7 +28,7 @@ from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shor
 from refdesk.tools.places import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.tools.windows import RemoteWindows, WindowChunk
-from refdesk.validation import invalid_arguments, shorten
+from refdesk.validation import shorten, validate
 
 TOOLSET = "reader"
 
@@ -377,11 +377,8 @@ class Reader:
 
     async def read_local_window(self, call: Call) -> dict[str, Any]:
         """Answer another desk's request: the local window, regardless of the configured window service."""
-        try:
-            arguments = ReadChunkWindow.model_validate(dict(call.params))
-        except ValidationError as error:
-            raise invalid_arguments(error, list(ReadChunkWindow.model_fields)) from None
-        return (await self._read_window_from(arguments, call, None)).model_dump(mode="json", exclude_none=True)
+        window = await self._read_window_from(validate(ReadChunkWindow, dict(call.params)), call, None)
+        return window.model_dump(mode="json", exclude_none=True)
 
     @tool("List tools", "List the tools you may use.")
     async def list_available_tools(self, arguments: NoArguments, call: Call) -> AvailableTools:
