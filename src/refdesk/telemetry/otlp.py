@@ -56,7 +56,7 @@ class OtlpSpans:
         self._tracer = self._provider.get_tracer("refdesk", __version__)
 
     @contextmanager
-    def call(self, call: Call) -> Iterator[OtlpCallSpan]:
+    def call(self, call: Call) -> Iterator[Span]:
         """Record a call with name and attributes of OpenTelemetry's conventions for MCP."""
         caller = current_span()
         # Names, never argument values.
@@ -80,7 +80,7 @@ class OtlpSpans:
         )
         with self._enter(span):
             try:
-                yield OtlpCallSpan(span)
+                yield span
             except InputRequired:
                 raise
             except BaseException as error:
@@ -88,7 +88,7 @@ class OtlpSpans:
                     # The name is derived from the unknown method.
                     span.update_name("unknown")
                     span.set_attribute("mcp.method.name", "unknown")
-                OtlpCallSpan(span).mark_error(error)
+                self._mark_error(span, error)
                 raise
 
     @contextmanager
@@ -102,7 +102,7 @@ class OtlpSpans:
             try:
                 yield
             except BaseException as error:
-                OtlpCallSpan(span).mark_error(error)
+                self._mark_error(span, error)
                 raise
 
     @contextmanager
@@ -123,6 +123,16 @@ class OtlpSpans:
             otel_context.detach(token)
             span.end()
 
+    def mark_failed(self, span: Span, kind: str, code: int | None = None) -> None:
+        """Mark a span as failed, with the error's type and code but not its message."""
+        span.set_attribute("error.type", kind)
+        if code is not None:
+            span.set_attribute("rpc.response.status_code", str(code))
+        span.set_status(Status(StatusCode.ERROR))
+
+    def _mark_error(self, span: Span, error: BaseException) -> None:
+        self.mark_failed(span, type(error).__name__, error.code if isinstance(error, RefdeskError) else None)
+
     def close(self, seconds: float) -> None:
         """Export what is queued, and block for `seconds` at most, even if the collector is gone."""
         closing = Thread(target=self._provider.shutdown, daemon=True)
@@ -130,25 +140,6 @@ class OtlpSpans:
         closing.join(seconds)
         if closing.is_alive():
             self._exporter.shutdown()  # type: ignore[no-untyped-call]  # unannotated
-
-
-class OtlpCallSpan:
-    """A span whose outcome can be set."""
-
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def mark_failed(self, kind: str, code: int | None = None) -> None:
-        """Mark the span as failed, with the error's type and code but not its message."""
-        self._span.set_attribute("error.type", kind)
-        if code is not None:
-            self._span.set_attribute("rpc.response.status_code", str(code))
-        self._span.set_status(Status(StatusCode.ERROR))
-
-    def mark_error(self, error: BaseException) -> None:
-        self.mark_failed(type(error).__name__, error.code if isinstance(error, RefdeskError) else None)
 
 
 class _TraceIdGenerator(RandomIdGenerator):
