@@ -347,8 +347,8 @@ class Cache:
             from refdesk.cache.redis import RedisCache
 
             self._redis_cache = RedisCache(
-                redis, self._memory, settings.stale_seconds, self._secret, counted,
-                lock_seconds=lock_seconds, max_pending=max_pending, pause=pause,
+                link=redis, memory=self._memory, stale_seconds=settings.stale_seconds, secret=self._secret,
+                counted=counted, lock_seconds=lock_seconds, max_pending=max_pending, pause=pause,
             )  # fmt: skip
         self._counted = counted
         self._pause = pause
