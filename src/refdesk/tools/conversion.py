@@ -28,12 +28,7 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
-from refdesk.errors import (
-    CannotOpen,
-    DocumentNotFound,
-    InvalidArguments,
-    Problem,
-)
+from refdesk.errors import CannotOpen, DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import request_roots
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
