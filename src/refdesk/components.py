@@ -45,7 +45,7 @@ from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open
 from refdesk.support.tasks import cancel_all, in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
-from refdesk.tools.budget import Blocklist
+from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion, Sources, default_roots
 from refdesk.tools.documentation import Documentation
@@ -242,9 +242,10 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     federation = Federation(desk.fleet, desk.cache, ttl.search, can_reach)
     Documentation(engine, desk.cache, ttl.search, federation).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
-    tools, refused = desk.permissions.filter_tools(desk.dispatcher.tools), desk.metrics.count_rate_limited
-    limits = desk.create_limiter()
-    Reader(engine, conversions, windows, config.reader, blocklist, tools, limits, refused).register(registry)
+    tools = desk.permissions.filter_tools(desk.dispatcher.tools)
+    calls, tokens = config.reader.rate_limit_calls, config.reader.rate_limit_tokens
+    rate = DocumentRateLimiter(calls, tokens, desk.create_limiter(), desk.metrics.count_rate_limited)
+    Reader(engine, conversions, windows, config.reader, blocklist, tools, rate).register(registry)
     roots = default_roots(config.convert, Path.cwd(), Path.home())
     sources = Sources(conversions, config.convert, roots, list_own_files(config))
     Conversion(conversions, sources, blocklist).register(registry)
