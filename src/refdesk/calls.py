@@ -176,7 +176,7 @@ class ToolEntry(RegistryEntry):
         """Return its entry in `tools/list` for this caller."""
 
     @abstractmethod
-    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def __call__(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Call the tool and return the result in its wire shape."""
 
 
@@ -230,6 +230,7 @@ class Answer:
         return "\n\n".join(item["text"] for item in items if item.get("type") == "text")
 
 
+@dataclass(slots=True)
 class Shortfalls:
     """Number of parts of a result that were skipped so far, because their work failed.
 
@@ -237,10 +238,7 @@ class Shortfalls:
     between isn't involved.
     """
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count: int = 0
 
 
 _shortfalls: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", default=None)

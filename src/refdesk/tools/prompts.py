@@ -37,7 +37,7 @@ class PromptEntry(RegistryEntry):
         """Return its entry in `prompts/list`."""
 
     @abstractmethod
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Return its messages in their wire shape."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Prompt(PromptEntry):
     arguments: Sequence[PromptArgument]
     render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
 
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Validate the arguments and render the messages."""
         return dict(await self.render(self._check_arguments(arguments), call))
 
@@ -68,9 +68,7 @@ class Prompt(PromptEntry):
                 return [choice for choice in choices if choice.startswith(value)]
         raise InvalidArguments([Problem("argument.name", f"{self.name} has no argument {name!r}")])
 
-    def _check_arguments(self, arguments: object) -> Mapping[str, str]:
-        if not isinstance(arguments, Mapping):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
+    def _check_arguments(self, arguments: dict[str, Any]) -> Mapping[str, str]:
         if len(arguments) > MAX_ARGUMENTS:
             raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         known = {argument.name for argument in self.arguments}

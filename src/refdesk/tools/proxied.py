@@ -168,10 +168,8 @@ class ProxiedTool(_ProxiedEntry, ToolEntry):
         """Return the server's definition."""
         return self._listing
 
-    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def __call__(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Return the server's result, truncated to the budget."""
-        if not isinstance(arguments, dict):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
         downstream = self._downstream
         if self.name not in downstream.tools:
             # Removed or held a moment ago.
@@ -193,10 +191,8 @@ class ProxiedPrompt(_ProxiedEntry, PromptEntry):
         """Return the server's definition."""
         return self._listing
 
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Return the server's messages."""
-        if not isinstance(arguments, dict):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
         if self.name not in self._downstream.prompts:
             raise UnknownPrompt(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}

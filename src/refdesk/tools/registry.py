@@ -165,7 +165,7 @@ class Tool(ToolEntry, Generic[A]):
             listing["_meta"] = dict(self.meta)
         return listing
 
-    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def __call__(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Validate the arguments, run the handler and build the result."""
         result = await self.handler(self._validate_arguments(arguments, call), call)
         if isinstance(result, Result):
@@ -175,9 +175,7 @@ class Tool(ToolEntry, Generic[A]):
             return tool_answer([text_content(result)])
         return dict(result)
 
-    def _validate_arguments(self, arguments: object, call: Call) -> A:
-        if not isinstance(arguments, dict):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
+    def _validate_arguments(self, arguments: dict[str, Any], call: Call) -> A:
         if len(arguments) > MAX_ARGUMENTS:
             raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         try:
@@ -443,8 +441,7 @@ class Dispatcher:
             _require_text(call.params, "name")
             raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
         try:
-            arguments = call.params.get("arguments")
-            return await tool({} if arguments is None else arguments, call)
+            return await tool(_read_arguments(call), call)
         except ToolFailure as failure:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
@@ -486,9 +483,7 @@ class Dispatcher:
         return self._paginate(call, "prompts", self._get_view("prompts", call, build))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
-        prompt = self._require_prompt(_require_text(call.params, "name"), call)
-        arguments = call.params.get("arguments")
-        return await prompt.get({} if arguments is None else arguments, call)
+        return await self._require_prompt(_require_text(call.params, "name"), call).get(_read_arguments(call), call)
 
     async def _complete(self, call: Call) -> dict[str, Any]:
         reference, argument = _require_mapping(call.params, "ref"), _require_mapping(call.params, "argument")
@@ -567,6 +562,13 @@ def _require_text(params: Mapping[str, Any], name: str, prefix: str = "", *, emp
         rule = "is required" if value is None else "must be a string" if not isinstance(value, str) else "is empty"
         raise InvalidArguments([Problem(prefix + name, rule)])
     return value
+
+
+def _read_arguments(call: Call) -> dict[str, Any]:
+    arguments = call.params.get("arguments")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise InvalidArguments([Problem("arguments", "must be an object")])
+    return arguments or {}
 
 
 def _require_mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
