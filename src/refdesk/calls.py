@@ -326,3 +326,9 @@ def tool_answer(
     if is_error:
         result["isError"] = True
     return result
+
+
+def resource_entry(name: str, title: str, description: str, media_type: str = "", **address: str) -> dict[str, Any]:
+    """Return a list entry of a resource, whose address is `uri`, or of a template, whose address is `uriTemplate`."""
+    entry = {**address, "name": name, "title": title, "description": description}
+    return {**entry, "mimeType": media_type} if media_type else entry

@@ -19,7 +19,7 @@ import orjson
 from anyio import to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import UPLOAD_METHOD, Call, TenantId, text_content, tool_answer
+from refdesk.calls import UPLOAD_METHOD, Call, TenantId, resource_entry, text_content, tool_answer
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions, Converted, Export, File
@@ -265,12 +265,8 @@ class ConvertedResources(Resources):
         self._blocklist = blocklist
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uriTemplate": self.TEMPLATE,
-            "name": "converted",
-            "title": "A converted document",
-            "description": "A whole converted document as markdown, html or json.",
-        }
+        description = "A whole converted document as markdown, html or json."
+        yield resource_entry("converted", "A converted document", description, uriTemplate=self.TEMPLATE)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         handle, _, name = uri.removeprefix(self.SCHEME).partition("/")

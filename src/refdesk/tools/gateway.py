@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
+from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId, resource_entry
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import visible
@@ -135,13 +135,8 @@ class ServerResources(Resources):
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
         if self.list_open_servers(call.caller):
-            yield {
-                "uri": SERVERS_URI,
-                "name": "servers",
-                "title": "Downstream servers",
-                "description": "Each server's state, what it provides, and which tools wait for approval.",
-                "mimeType": "application/json",
-            }
+            description = "Each server's state, what it provides, and which tools wait for approval."
+            yield resource_entry("servers", "Downstream servers", description, "application/json", uri=SERVERS_URI)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if uri != SERVERS_URI:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 from anyio import to_thread
 
-from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId, text_content
+from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId, resource_entry, text_content
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.engines.base import SHARED, DocumentStatus, Engine, Listing
 from refdesk.engines.storage.search_history import SearchHistory
@@ -55,36 +55,16 @@ class KnowledgeResources:
         self._projects = projects
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uri": CONTEXT,
-            "name": "current-project",
-            "title": "The current project",
-            "description": "Its collection, how many documents it has and how far they are.",
-            "mimeType": JSON,
-        }
-        yield {
-            "uri": HISTORY,
-            "name": "search-history",
-            "title": "Your last searches",
-            "description": f"The last {HISTORY_LENGTH}, newest first.",
-            "mimeType": JSON,
-        }
+        description = "Its collection, how many documents it has and how far they are."
+        yield resource_entry("current-project", "The current project", description, JSON, uri=CONTEXT)
+        description = f"The last {HISTORY_LENGTH}, newest first."
+        yield resource_entry("search-history", "Your last searches", description, JSON, uri=HISTORY)
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uriTemplate": COLLECTION_TEMPLATE,
-            "name": "collection",
-            "title": "A collection",
-            "description": "A collection's name, version and counts.",
-            "mimeType": JSON,
-        }
-        yield {
-            "uriTemplate": DOCUMENT_TEMPLATE,
-            "name": "indexed-document",
-            "title": "An indexed document",
-            "description": "One document, or one section of it, as Markdown.",
-            "mimeType": MARKDOWN,
-        }
+        description = "A collection's name, version and counts."
+        yield resource_entry("collection", "A collection", description, JSON, uriTemplate=COLLECTION_TEMPLATE)
+        name, description = "indexed-document", "One document, or one section of it, as Markdown."
+        yield resource_entry(name, "An indexed document", description, MARKDOWN, uriTemplate=DOCUMENT_TEMPLATE)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         tenant = call.caller.tenant
