@@ -439,20 +439,18 @@ class Reader:
         }
 
     def _parse_sides(self, arguments: ReadChunkWindow) -> tuple[int, int]:
-        sides = {"window_before": arguments.window_before, "window_after": arguments.window_after}
-        if arguments.radius is not None:
-            if any(side is not None for side in sides.values()):
-                raise InvalidArguments([Problem("radius", "give either radius or window_before and window_after")])
-            sides = {"radius": arguments.radius}
+        before, after, radius = arguments.window_before, arguments.window_after, arguments.radius
+        if radius is not None and (before, after) != (None, None):
+            raise InvalidArguments([Problem("radius", "give either radius or window_before and window_after")])
         most = self.settings.max_window_radius
+        sides = {"window_before": before, "window_after": after, "radius": radius}
         problems = [Problem(name, f"must be at most {most}") for name, side in sides.items() if side and side > most]
         if problems:
             raise InvalidArguments(problems)
-        if arguments.radius is not None:
-            return arguments.radius, arguments.radius
-        default = min(1, most) if set(sides.values()) == {None} else 0
-        before, after = sides["window_before"], sides["window_after"]
-        return default if before is None else before, default if after is None else after
+        if (before, after) == (None, None):
+            radius = min(1, most) if radius is None else radius
+            return radius, radius
+        return before or 0, after or 0
 
     def _cut_window(self, chunks: Sequence[WindowChunk], anchor: str, room: int) -> tuple[list[WindowChunk], bool]:
         """Return as many chunks as fit, the anchor and its neighbours first, and whether any were cut."""
