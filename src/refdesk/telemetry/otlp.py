@@ -17,18 +17,8 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import (
-    INVALID_SPAN,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    TraceState,
-    set_span_in_context,
-)
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from refdesk.calls import Call, InputRequired
 from refdesk.config import OpenTelemetryConfig
@@ -183,15 +173,5 @@ def _truncate(text: str) -> str:
 
 def _build_context(caller: Trace | None) -> otel_context.Context:
     """Return a context with the caller's span as parent, ignoring other spans of the process."""
-    parent: Span = INVALID_SPAN
-    if caller is not None:
-        parent = NonRecordingSpan(
-            SpanContext(
-                int(caller.trace_id, 16),
-                int(caller.span_id, 16),
-                is_remote=True,
-                trace_flags=TraceFlags(int(caller.flags, 16)),
-                trace_state=TraceState.from_header([caller.state]) if caller.state else None,
-            )
-        )
-    return set_span_in_context(parent, otel_context.Context())
+    headers = {"traceparent": caller.traceparent, "tracestate": caller.state} if caller is not None else {}
+    return TraceContextTextMapPropagator().extract(headers, otel_context.Context())
