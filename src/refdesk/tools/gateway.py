@@ -46,9 +46,8 @@ class Gateway:
 
         With `search`, tools are searchable instead of listed.
         """
-        max_tokens, lists_tools = settings.max_result_tokens, search is None
         self.downstream = downstream = Downstream(
-            fleet, reach, own_schemes, max_tokens=max_tokens, lists_tools=lists_tools
+            fleet, reach, own_schemes, settings.max_result_tokens, lists_tools=search is None
         )
         self._fleet = fleet
         self._registry = registry

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -204,33 +204,24 @@ class ProxiedPrompt(_ProxiedEntry, PromptEntry):
         return await self._downstream.complete(call, self.server, params)
 
 
+@dataclass(eq=False, repr=False)
 class Downstream:
     """Registry source of the fleet: its tools and prompts as registry entries, and its resources."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        reach: Reach,
-        own_schemes: Collection[str] = (),
-        *,
-        max_tokens: int = 0,
-        lists_tools: bool = True,
-    ) -> None:
-        """`reach` decides what a caller may use. `own_schemes` are Refdesk's URI schemes, which are never forwarded.
-
-        `max_tokens` limits the results of tools, unless their server's settings do.
-        """
-        self.fleet = fleet
-        self.reach = reach
-        self.max_tokens = max_tokens
-        self.lists_tools = lists_tools
-        self.forward = Forwarder()
-        self.results = LongResults()
-        self._own_schemes = frozenset(own_schemes)
-        self._revision = -1
-        self._tools: dict[str, ProxiedTool] = {}
-        self._prompts: dict[str, ProxiedPrompt] = {}
-        self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+    fleet: Fleet
+    reach: Reach
+    """Decides what a caller may use."""
+    own_schemes: Collection[str]
+    """Refdesk's URI schemes, which are never forwarded."""
+    max_tokens: int
+    """Limit of the results of tools, unless their server's settings have one."""
+    lists_tools: bool
+    forward: Forwarder = field(default_factory=Forwarder, init=False)
+    results: LongResults = field(default_factory=lambda: LongResults(), init=False)
+    _revision: int = field(default=-1, init=False)
+    _tools: dict[str, ProxiedTool] = field(default_factory=dict, init=False)
+    _prompts: dict[str, ProxiedPrompt] = field(default_factory=dict, init=False)
+    _listing_deadlines: WeakKeyDictionary[Connection, float] = field(default_factory=WeakKeyDictionary, init=False)
 
     @property
     def tools(self) -> Mapping[str, ProxiedTool]:
@@ -319,7 +310,7 @@ class Downstream:
 
     def is_own(self, uri: str) -> bool:
         """Return whether a URI has one of Refdesk's schemes."""
-        return uri.partition(":")[0].lower() in self._own_schemes
+        return uri.partition(":")[0].lower() in self.own_schemes
 
     def is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
         """Return whether a caller may use a server's resource."""
