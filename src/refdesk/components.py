@@ -5,7 +5,6 @@ Only this module and `app` see the whole configuration and every component.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
@@ -42,7 +41,7 @@ from refdesk.policy.policies import Authenticate, Permissions, ResolveNames, can
 from refdesk.resilience.dependency import BreakerLog, Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
-from refdesk.support.tasks import cancel_all, in_background
+from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
@@ -224,11 +223,8 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
     watcher = ServerFilesWatcher(
         list_server_files(config), lambda: load_servers(config, os.environ).servers, apply, known=found.servers
     )
-    task = asyncio.create_task(watcher.follow())
-    try:
+    async with in_background(watcher.follow()):
         yield OwnServers(config, os.environ, watcher.reload_servers)
-    finally:
-        await cancel_all([task])
 
 
 async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
