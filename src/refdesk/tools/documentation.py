@@ -169,15 +169,14 @@ class Documentation:
             source += f"\n{page.format_note()}"
         return tool_answer([text_content(f"{text}\n\n{source}", **meta)])
 
-    async def answer_from_docs(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+    async def answer_from_docs(self, arguments: Mapping[str, str], call: Call) -> str:
         doc_type = arguments.get("doc_type") or ALL
-        text = (
+        return (
             f"Answer this question from the documentation: {arguments['question']}\n\n"
             f'Call search_documentation (doc_type "{doc_type}") and read on with get_document where a passage is cut. '
             "Use only what you find there, name the source after each statement, and say so plainly when the "
             "documentation does not contain the answer."
         )
-        return {"messages": [{"role": "user", "content": text_content(text)}]}
 
 
 class TechdocResources:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.calls import Call, RegistryEntry
+from refdesk.calls import Call, RegistryEntry, text_content
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.json_schema import MAX_ARGUMENTS
 from refdesk.validation import shorten
@@ -54,11 +54,15 @@ class Prompt(PromptEntry):
     description: str
     toolset: str
     arguments: Sequence[PromptArgument]
-    render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
+    render: Callable[[Mapping[str, str], Call], Awaitable[str | Mapping[str, Any]]]
+    """Returns the user's message, or a whole result in its wire shape."""
 
     async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Validate the arguments and render the messages."""
-        return dict(await self.render(self._check_arguments(arguments), call))
+        rendered = await self.render(self._check_arguments(arguments), call)
+        if isinstance(rendered, str):
+            return {"messages": [{"role": "user", "content": text_content(rendered)}]}
+        return dict(rendered)
 
     async def complete(self, name: str, value: str, call: Call) -> Completion:
         """Return the choices that start with the value."""
