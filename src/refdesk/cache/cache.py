@@ -447,7 +447,6 @@ class Cache:
                 return result._replace(is_cached=True)
 
     async def _look_up_or_make(self, lookup: Lookup) -> CacheResult:
-        """Return the cached answer, or make one."""
         lookup.is_leader = True
         found = await self._wait_for_redis(lookup) if self._has_redis() else None
         lookup.redis_cache = self._redis_cache if found else None

@@ -144,7 +144,6 @@ class KeyFile:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Lock the file for writing."""
         try:
             with lock_file(self.path):
                 yield
