@@ -15,7 +15,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.tools.proxied import Downstream, Reach
+from refdesk.tools.proxied import Downstream, LongResults, Reach
 from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Resources
 from refdesk.tools.tool_search import ToolSearch
 from refdesk.validation import shorten
@@ -47,7 +47,7 @@ class Gateway(Resources):
         With `search`, tools are searchable instead of listed.
         """
         self.downstream = downstream = Downstream(
-            fleet, reach, own_schemes, settings.max_result_tokens, lists_tools=search is None
+            fleet, reach, own_schemes, settings.max_result_tokens, LongResults(), lists_tools=search is None
         )
         self._fleet = fleet
         self._registry = registry

@@ -215,9 +215,9 @@ class Downstream:
     """Refdesk's URI schemes, which are never forwarded."""
     max_tokens: int
     """Limit of the results of tools, unless their server's settings have one."""
+    results: LongResults
     lists_tools: bool
     forward: Forwarder = field(default_factory=Forwarder, init=False)
-    results: LongResults = field(default_factory=lambda: LongResults(), init=False)
     _revision: int = field(default=-1, init=False)
     _tools: dict[str, ProxiedTool] = field(default_factory=dict, init=False)
     _prompts: dict[str, ProxiedPrompt] = field(default_factory=dict, init=False)
