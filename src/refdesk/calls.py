@@ -130,11 +130,23 @@ def new_trace_id() -> str:
     return f"{getrandbits(128):032x}"
 
 
-class ToolHints(Protocol):
-    """A tool's behaviour hints, for clients and permissions."""
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """A tool's behaviour hints for clients."""
 
-    @property
-    def read_only(self) -> bool: ...
+    read_only: bool = True
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+
+    def wire(self) -> dict[str, bool]:
+        """Return the hints in their wire shape, without the protocol's defaults and those implied by another."""
+        if self.read_only:
+            hints = {"readOnlyHint": True}
+        else:
+            hints = {"destructiveHint": False} if not self.destructive else {}
+            hints |= {"idempotentHint": True} if self.idempotent else {}
+        return hints if self.open_world else {**hints, "openWorldHint": False}
 
 
 class RegistryEntry(ABC):
@@ -157,7 +169,7 @@ class ToolEntry(RegistryEntry):
 
     title: str
     description: str
-    annotations: ToolHints
+    annotations: Annotations
     is_listed = True
     """Whether it is in `tools/list`; unlisted tools can still be called."""
 

@@ -19,7 +19,7 @@ import orjson
 from anyio import to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import UPLOAD_METHOD, Call, TenantId, resource_entry, text_content, tool_answer
+from refdesk.calls import UPLOAD_METHOD, Annotations, Call, TenantId, resource_entry, text_content, tool_answer
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions, Converted, Export, File
@@ -33,7 +33,7 @@ from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import request_roots
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
-from refdesk.tools.registry import Annotations, Registry, Resources, Tool, add_tools, tool
+from refdesk.tools.registry import Registry, Resources, Tool, add_tools, tool
 from refdesk.validation import shorten
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}

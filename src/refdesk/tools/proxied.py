@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from refdesk.calls import SILENT, Call, Caller, RegistryEntry, ToolEntry, text_content
+from refdesk.calls import SILENT, Annotations, Call, Caller, RegistryEntry, ToolEntry, text_content
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
@@ -31,7 +31,7 @@ from refdesk.tools.input_requests import (
     build_capabilities,
 )
 from refdesk.tools.prompts import Completion, PromptEntry
-from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Resources
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Resources
 
 COMPLETIONS_DECLARED = "2025-03-26"
 """First revision in which servers declare that they support completion."""

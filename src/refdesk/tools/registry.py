@@ -20,6 +20,7 @@ import orjson
 from pydantic import ValidationError
 
 from refdesk.calls import (
+    Annotations,
     Answer,
     Call,
     Event,
@@ -82,25 +83,6 @@ Entry = Mapping[str, Any] | ToolEntry
 """A list entry, or the tool that computes it for each call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
-    """A tool's behaviour hints for clients."""
-
-    read_only: bool = True
-    destructive: bool = False
-    idempotent: bool = True
-    open_world: bool = False
-
-    def wire(self) -> dict[str, bool]:
-        """Return the hints in their wire shape, without the protocol's defaults and those implied by another."""
-        if self.read_only:
-            hints = {"readOnlyHint": True}
-        else:
-            hints = {"destructiveHint": False} if not self.destructive else {}
-            hints |= {"idempotentHint": True} if self.idempotent else {}
-        return hints if self.open_world else {**hints, "openWorldHint": False}
-
-
 @dataclass(frozen=True)
 class Tool(ToolEntry, Generic[A]):
     """Declaration of a tool."""
@@ -112,7 +94,7 @@ class Tool(ToolEntry, Generic[A]):
     arguments: type[A]
     handler: Callable[[A, Call], Awaitable[ToolResult]]
     result: type[Result] | None = None
-    annotations: Annotations = Annotations()
+    annotations: Annotations = field(default_factory=Annotations)
     choices: Mapping[str, Choices] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     """The published input schema, if it cannot be derived from the model."""

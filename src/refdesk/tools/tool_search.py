@@ -21,14 +21,14 @@ from anyio import to_thread
 from numpy.typing import NDArray
 from pydantic import Field
 
-from refdesk.calls import Call, Handler, ToolEntry
+from refdesk.calls import Annotations, Call, Handler, ToolEntry
 from refdesk.engines.analyzer import extract_index_terms, is_stop_word, weigh_query_terms
 from refdesk.engines.ranking import Scores, fuse, select_top
 from refdesk.errors import DependencyError, InvalidArguments, Problem
 from refdesk.support.tasks import cancel_all
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.proxied import ProxiedTool
-from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Registry, Tool, add_tools, tool
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Tool, add_tools, tool
 from refdesk.validation import nearest_name, shorten
 
 logger = logging.getLogger(__name__)
