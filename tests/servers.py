@@ -13,13 +13,13 @@ import httpx2
 from pydantic import Field
 
 from refdesk.app import Desk, open_desk
-from refdesk.calls import Call
+from refdesk.calls import Annotations, Call
 from refdesk.config import Config
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
 from refdesk.tools.json_schema import Arguments, Result
-from refdesk.tools.registry import Annotations, Tool
+from refdesk.tools.registry import Tool
 from tests.waiting import PATIENCE_SECONDS
 
 

@@ -34,7 +34,7 @@ async def open_desk(
         # A program that uses the library shouldn't get a log line per call on its terminal.
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
         log.mask_secrets(iter_secrets(config))
-        log.set_reporter(await enter(open_reports(config.monitoring.sentry)))
+        log.report = await enter(open_reports(config.monitoring.sentry))
         spans = await enter(open_spans(config.monitoring.opentelemetry))
         authenticate = await enter(open_authentication(config.auth, config.data_path, config.token_audience))
         desk = await open_components(config, log, authenticate, stack, servers=servers)

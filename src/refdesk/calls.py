@@ -6,6 +6,7 @@ resource, a prompt) is a `Call`, so the same policies apply to all of it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -129,63 +130,66 @@ def new_trace_id() -> str:
     return f"{getrandbits(128):032x}"
 
 
-class ToolHints(Protocol):
-    """A tool's behaviour hints, for clients and permissions."""
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """A tool's behaviour hints for clients."""
 
-    @property
-    def read_only(self) -> bool: ...
+    read_only: bool = True
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+
+    def wire(self) -> dict[str, bool]:
+        """Return the hints in their wire shape, without the protocol's defaults and those implied by another."""
+        if self.read_only:
+            hints = {"readOnlyHint": True}
+        else:
+            hints = {"destructiveHint": False} if not self.destructive else {}
+            hints |= {"idempotentHint": True} if self.idempotent else {}
+        return hints if self.open_world else {**hints, "openWorldHint": False}
 
 
-class RegistryEntry(Protocol):
-    """Common interface of the registry's tools and prompts."""
+class RegistryEntry(ABC):
+    """A tool or prompt in the registry. By default, it exists for every caller, and has the default timeout."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def toolset(self) -> str: ...
+    name: str
+    toolset: str
 
     def seconds_for(self, call: Call) -> float | None:
         """Return the timeout of a call, if it differs from the default."""
-        ...
+        return None
 
     def is_open_to(self, caller: Caller) -> bool:
-        """Return whether it exists for this caller."""
-        ...
+        """Return whether it exists for this caller. Toolsets and roles are checked elsewhere."""
+        return True
 
 
-class ToolEntry(RegistryEntry, Protocol):
+class ToolEntry(RegistryEntry):
     """A tool in the registry."""
 
-    @property
-    def title(self) -> str: ...
+    title: str
+    description: str
+    annotations: Annotations
+    is_listed = True
+    """Whether it is in `tools/list`; unlisted tools can still be called."""
 
     @property
-    def description(self) -> str: ...
-
-    @property
-    def annotations(self) -> ToolHints: ...
-
-    @property
-    def input_schema(self) -> Mapping[str, Any]: ...
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether it is in `tools/list`; unlisted tools can still be called."""
-        ...
+    @abstractmethod
+    def input_schema(self) -> Mapping[str, Any]:
+        """The whole schema of its arguments, without dynamic choices."""
 
     @property
     def is_live(self) -> bool:
         """Whether its entry depends on the caller and the time of the call."""
-        ...
+        return False
 
+    @abstractmethod
     def listing(self, call: Call) -> dict[str, Any]:
         """Return its entry in `tools/list` for this caller."""
-        ...
 
-    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+    @abstractmethod
+    async def __call__(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Call the tool and return the result in its wire shape."""
-        ...
 
 
 @dataclass(slots=True)
@@ -238,6 +242,7 @@ class Answer:
         return "\n\n".join(item["text"] for item in items if item.get("type") == "text")
 
 
+@dataclass(slots=True)
 class Shortfalls:
     """Number of parts of a result that were skipped so far, because their work failed.
 
@@ -245,10 +250,7 @@ class Shortfalls:
     between isn't involved.
     """
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count: int = 0
 
 
 _shortfalls: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", default=None)
@@ -336,3 +338,9 @@ def tool_answer(
     if is_error:
         result["isError"] = True
     return result
+
+
+def resource_entry(name: str, title: str, description: str, media_type: str = "", **address: str) -> dict[str, Any]:
+    """Return a list entry of a resource, whose address is `uri`, or of a template, whose address is `uriTemplate`."""
+    entry = {**address, "name": name, "title": title, "description": description}
+    return {**entry, "mimeType": media_type} if media_type else entry

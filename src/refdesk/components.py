@@ -5,7 +5,6 @@ Only this module and `app` see the whole configuration and every component.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
@@ -42,21 +41,21 @@ from refdesk.policy.policies import Authenticate, Permissions, ResolveNames, can
 from refdesk.resilience.dependency import BreakerLog, Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
-from refdesk.support.tasks import cancel_all, in_background
+from refdesk.support.tasks import in_background
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.metric_history import History
-from refdesk.tools.budget import Blocklist
+from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion, Sources, default_roots
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
-from refdesk.tools.gateway import Gateway, open_gateway
+from refdesk.tools.gateway import Gateway
 from refdesk.tools.ingestion import IngestionTools
 from refdesk.tools.r2r import KnowledgeTools
 from refdesk.tools.r2r_resources import KnowledgePrompts, KnowledgeResources, publish_changes
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Dispatcher, Registry
-from refdesk.tools.tool_search import open_tool_search
+from refdesk.tools.tool_search import ToolSearch
 from refdesk.tools.windows import open_windows
 from refdesk.version import __version__
 
@@ -224,11 +223,8 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
     watcher = ServerFilesWatcher(
         list_server_files(config), lambda: load_servers(config, os.environ).servers, apply, known=found.servers
     )
-    task = asyncio.create_task(watcher.follow())
-    try:
+    async with in_background(watcher.follow()):
         yield OwnServers(config, os.environ, watcher.reload_servers)
-    finally:
-        await cancel_all([task])
 
 
 async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
@@ -242,9 +238,10 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     federation = Federation(desk.fleet, desk.cache, ttl.search, can_reach)
     Documentation(engine, desk.cache, ttl.search, federation).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
-    tools, refused = desk.permissions.filter_tools(desk.dispatcher.tools), desk.metrics.count_rate_limited
-    limits = desk.create_limiter()
-    Reader(engine, conversions, windows, config.reader, blocklist, tools, limits, refused).register(registry)
+    tools = desk.permissions.filter_tools(desk.dispatcher.tools)
+    calls, tokens = config.reader.rate_limit_calls, config.reader.rate_limit_tokens
+    rate = DocumentRateLimiter(calls, tokens, desk.create_limiter(), desk.metrics.count_rate_limited)
+    Reader(engine, conversions, windows, config.reader, blocklist, tools, rate).register(registry)
     roots = default_roots(config.convert, Path.cwd(), Path.home())
     sources = Sources(conversions, config.convert, roots, list_own_files(config))
     Conversion(conversions, sources, blocklist).register(registry)
@@ -266,11 +263,9 @@ async def register_servers(desk: Desk, stack: AsyncExitStack) -> None:
         tools = desk.permissions.filter_tools(desk.dispatcher.open_tools)
         resolve = ResolveNames(registry.find_tool, registry.find_prompt)
         handle = chain([resolve, desk.permissions], desk.dispatcher)
-        search = await stack.enter_async_context(open_tool_search(tools, handle, registry, embed))
-    opening = open_gateway(
-        desk.fleet, registry, settings, reach=can_reach, own_schemes=RESOURCE_TOOLSETS, search=search
-    )
-    desk.gateway = await stack.enter_async_context(opening)
+        search = await stack.enter_async_context(aclosing(ToolSearch(tools, handle, registry, embed)))
+    gateway = Gateway(desk.fleet, registry, settings, reach=can_reach, own_schemes=RESOURCE_TOOLSETS, search=search)
+    desk.gateway = await stack.enter_async_context(aclosing(gateway))
 
 
 async def register_console(desk: Desk, stack: AsyncExitStack) -> None:

@@ -80,7 +80,6 @@ class MethodNotFound(ProtocolError):
 
     def __init__(self, method: str) -> None:
         super().__init__(f"Unknown method {method[:100]!r}")
-        self.method = method
 
 
 class TransportError(ProtocolError):

@@ -19,9 +19,10 @@ from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken, ProtectedResourceMetadata
 
+from refdesk.calls import Annotations
 from refdesk.config import Config
 from refdesk.errors import ConfigError
-from refdesk.tools.registry import Annotations, Tool
+from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.issuers import (
     CLIENT,

@@ -21,21 +21,18 @@ from hypothesis import strategies as st
 from refdesk.calls import Caller
 from refdesk.config import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken, IssuerAway, Unauthenticated
-from refdesk.policy.jwks import (
+from refdesk.policy.jwt import (
+    CACHE_SECONDS,
     FETCH_SECONDS,
+    LEEWAY_SECONDS,
     MAX_BYTES,
+    MAX_CACHED_TOKENS,
     MIN_FETCH_INTERVAL_SECONDS,
     REFRESH_SECONDS,
     STALE_SECONDS,
     JwksCache,
-    list_metadata_urls,
-)
-from refdesk.policy.jwt import (
-    ALGORITHMS,
-    CACHE_SECONDS,
-    LEEWAY_SECONDS,
-    MAX_CACHED_TOKENS,
     TokenVerifier,
+    list_metadata_urls,
 )
 from refdesk.policy.keys import digest
 from refdesk.policy.policies import TokenCaller
@@ -101,7 +98,7 @@ async def door_to(
 ) -> AsyncIterator[Door]:
     config = OAuthConfig(**{"issuer": server.url} | settings)
     passing = Time()
-    async with aclosing(JwksCache(config, ALGORITHMS, fetch_seconds=fetch_seconds, now=passing.now)) as keys:
+    async with aclosing(JwksCache(config, fetch_seconds=fetch_seconds, now=passing.now)) as keys:
         tokens = TokenVerifier(config, AUDIENCE, keys, max_cached=max_cached, now=passing.now, clock=passing.clock)
         yield Door(tokens, passing)
 

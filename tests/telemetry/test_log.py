@@ -122,7 +122,7 @@ def test_only_errors_that_nobody_foresaw_are_reported(path: Path) -> None:
     reported: list[tuple[BaseException, str]] = []
     unforeseen = KeyError("unforeseen")
     with log_to(path, "json") as log:
-        log.set_reporter(lambda error, trace_id: reported.append((error, trace_id)))
+        log.report = lambda error, trace_id: reported.append((error, trace_id))
         log.events.error("no exception at all")
         log.events.error("foreseen", exc_info=EngineError("down"))
         log.events.warning("only a warning", exc_info=unforeseen)
@@ -142,7 +142,7 @@ def test_what_is_logged_through_the_standard_library_is_reported_too(path: Path)
     handlers, level = root.handlers, root.level
     try:
         with log_to(path, "json") as log:
-            log.set_reporter(lambda error, _: reported.append(error))
+            log.report = lambda error, _: reported.append(error)
             log.capture_standard_logging()
             error = ValueError("unforeseen")
             fields = {"trace_id": "d" * 32}

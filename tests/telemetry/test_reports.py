@@ -53,7 +53,7 @@ async def test_an_unforeseen_error_is_reported_with_its_place_and_nothing_else(
     secret = "the-argument"
     async with open_reports(reporting_to(sentry), closing_seconds=PATIENCE_SECONDS) as report:
         with closing(Log("info", "json", tmp_path / "log")) as log:
-            log.set_reporter(report)
+            log.report = report
             try:
                 fail(secret)
             except KeyError:
@@ -81,7 +81,7 @@ async def test_an_unforeseen_error_is_reported_with_its_place_and_nothing_else(
 async def test_errors_that_were_foreseen_are_not_reported(sentry: Receiver, tmp_path: Path) -> None:
     async with open_reports(reporting_to(sentry), closing_seconds=PATIENCE_SECONDS) as report:
         with closing(Log("info", "json", tmp_path / "log")) as log:
-            log.set_reporter(report)
+            log.report = report
             log.events.error("down", exc_info=EngineError("down"))
     assert sentry.posted.empty()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.policies import Deadline, Permissions, ResolveNames, can_reach
-from refdesk.tools.gateway import Gateway, open_gateway
+from refdesk.tools.gateway import Gateway
 from refdesk.tools.registry import Dispatcher, Registry
-from refdesk.tools.tool_search import Embed, open_tool_search
+from refdesk.tools.tool_search import Embed, ToolSearch
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -196,10 +196,10 @@ async def open_test_desk(
         if downstream.tool_search:
             inner = chain([resolve, permissions], dispatcher)
             search = await opened(
-                open_tool_search(permissions.filter_tools(dispatcher.open_tools), inner, registry, embed)
+                aclosing(ToolSearch(permissions.filter_tools(dispatcher.open_tools), inner, registry, embed))
             )
         gateway = await opened(
-            open_gateway(fleet, registry, downstream, reach=can_reach, own_schemes=SCHEMES, search=search)
+            aclosing(Gateway(fleet, registry, downstream, reach=can_reach, own_schemes=SCHEMES, search=search))
         )
         policies: list[Policy] = [resolve, permissions, Deadline(PATIENCE_SECONDS, dispatcher.seconds)]
         desk = Desk(fleet, gateway, registry, dispatcher, chain(policies, dispatcher))

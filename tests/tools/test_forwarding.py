@@ -104,7 +104,7 @@ async def test_a_server_that_was_never_greeted_may_turn_out_to_speak_either(does
         await forward_call(forwarder, server, client)
     assert asked.value.state is not None
     assert asked.value.state.startswith("waiting:" if does_ask else "server:scripted:s")
-    await forwarder.close()
+    await forwarder.suspended.close()
 
 
 async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_call() -> None:
@@ -182,7 +182,7 @@ async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
     forwarder = Forwarder()
     with pytest.raises(InputRequired):
         await forward_call(forwarder, Server(ask), Talker(ELICIT, uses_input_required=True))
-    await forwarder.close()
+    await forwarder.suspended.close()
     assert ended.is_set()
 
 

@@ -108,7 +108,7 @@ async def test_the_state_of_one_server_is_never_given_to_another(desk: Desk) -> 
 async def test_a_call_that_nobody_comes_back_for_is_called_off_at_the_server(desk: Desk) -> None:
     with pytest.raises(InputRequired) as asked:
         await desk.call("old__elicit", client=newest())
-    suspended = desk.gateway.downstream.forward._suspended
+    suspended = desk.gateway.downstream.forward.suspended
     [entry] = suspended._entries.values()
     task = entry.suspended._task
     assert task is not None
@@ -128,7 +128,7 @@ async def test_calling_off_the_second_round_calls_off_the_whole(desk: Desk) -> N
         await desk.call("old__elicit", client=newest(), inputResponses={}, requestState=asked.value.state)
     assert again.value.requests == asked.value.requests
     assert again.value.state != asked.value.state
-    call = desk.gateway.downstream.forward._suspended.take(
+    call = desk.gateway.downstream.forward.suspended.take(
         str(again.value.state).removeprefix("waiting:"), ("default", "anonymous"), ("tools/call", "old__elicit")
     )
     task = call.cancel_request()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import pytest
@@ -32,7 +31,7 @@ class Lookup(Arguments):
     inner: Inner | None = None
 
 
-async def look_up(arguments: Mapping[str, Any]) -> dict[str, Any]:
+async def look_up(arguments: dict[str, Any]) -> dict[str, Any]:
     async def answer(validated: Lookup, call: Call) -> dict[str, Any]:
         return validated.model_dump(exclude_unset=True)
 
@@ -40,7 +39,7 @@ async def look_up(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return await tool(arguments, Call("tools/call", caller=LOCAL))
 
 
-async def find_problems(arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+async def find_problems(arguments: dict[str, Any]) -> list[tuple[str, str]]:
     with pytest.raises(InvalidArguments) as error:
         await look_up(arguments)
     return [(problem.argument, problem.rule) for problem in error.value.problems]

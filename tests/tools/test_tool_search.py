@@ -131,7 +131,7 @@ async def test_a_tool_that_is_new_is_found_and_no_list_has_changed(desk: Desk) -
 
 
 def tool(name: str, description: str) -> Any:
-    return describe_tool(name, "server", {"inputSchema": {"type": "object"}, "description": description})
+    return describe_tool(name, {"inputSchema": {"type": "object"}, "description": description})
 
 
 class Meaning:

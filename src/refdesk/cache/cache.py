@@ -302,8 +302,6 @@ class Lookup:
     fits: Callable[[WireAnswer], bool]
     """Whether an entry is a valid answer to this lookup."""
     is_certain: bool
-    found: LookupResult | None = None
-    """The entry before an answer is made."""
     redis_cache: RedisCache | None = None
     """Where the answer is stored; None if in memory."""
     is_leader: bool = False
@@ -347,8 +345,8 @@ class Cache:
             from refdesk.cache.redis import RedisCache
 
             self._redis_cache = RedisCache(
-                redis, self._memory, settings.stale_seconds, self._secret, counted,
-                lock_seconds=lock_seconds, max_pending=max_pending, pause=pause,
+                link=redis, memory=self._memory, stale_seconds=settings.stale_seconds, secret=self._secret,
+                counted=counted, lock_seconds=lock_seconds, max_pending=max_pending, pause=pause,
             )  # fmt: skip
         self._counted = counted
         self._pause = pause
@@ -449,22 +447,21 @@ class Cache:
                 return result._replace(is_cached=True)
 
     async def _look_up_or_make(self, lookup: Lookup) -> CacheResult:
-        """Return the cached answer, or make one."""
         lookup.is_leader = True
         found = await self._wait_for_redis(lookup) if self._has_redis() else None
         lookup.redis_cache = self._redis_cache if found else None
         if found is None:
             found = LookupResult(self._memory.find(lookup.memory_key), is_leader=True)
-        lookup.found, cached = found, found.cached
+        cached = found.cached
         if cached is not None and cached.is_fresh:
             self._counted("hit")
             return CacheResult(cached.answer, is_cached=True)
         if cached is not None and lookup.is_certain:
             self._counted("stale")
             if found.is_leader:
-                await self._start_refresh(lookup)
+                await self._start_refresh(lookup, found)
             return CacheResult(cached.answer, is_cached=True)
-        result = await self._make_and_store(lookup)
+        result = await self._make_and_store(lookup, found)
         self._counted("stale" if result.is_stale else "miss")
         return result
 
@@ -486,10 +483,9 @@ class Cache:
             await self._pause(pause)
             pause = min(pause * 2, MAX_POLL_SECONDS)
 
-    async def _make_and_store(self, lookup: Lookup) -> CacheResult:
+    async def _make_and_store(self, lookup: Lookup, found: LookupResult) -> CacheResult:
         """Make and store an answer; fall back to the stale one if a dependency fails."""
-        clear_count, found = self._clear_count, lookup.found
-        assert found is not None
+        clear_count = self._clear_count
         lock = lookup.redis_cache.hold_lock(lookup) if lookup.redis_cache else nullcontext()
         try:
             async with lock:
@@ -518,7 +514,7 @@ class Cache:
             with suppress(RedisAway):  # the lock expires by itself
                 await lookup.redis_cache.release(lookup)
 
-    async def _start_refresh(self, lookup: Lookup) -> None:
+    async def _start_refresh(self, lookup: Lookup, found: LookupResult) -> None:
         """Refresh a stale answer in the background, unless too many refreshes are running."""
         memory_key = lookup.memory_key
         if memory_key in self._refreshes:
@@ -526,14 +522,14 @@ class Cache:
         if len(self._refreshes) >= MAX_REFRESHES:
             await self._release_lock(lookup)
             return
-        self._refreshes[memory_key] = task = asyncio.create_task(self._refresh(lookup))
+        self._refreshes[memory_key] = task = asyncio.create_task(self._refresh(lookup, found))
         task.add_done_callback(lambda task: self._refreshes.pop(memory_key))
 
-    async def _refresh(self, lookup: Lookup) -> None:
+    async def _refresh(self, lookup: Lookup, found: LookupResult) -> None:
         """Make and store an answer, ignoring failures: the next request retries."""
         with suppress(RefdeskError, TimeoutError):
             async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
-                await self._make_and_store(lookup)
+                await self._make_and_store(lookup, found)
 
 
 async def _run_while_connected(make: Make, has_left: asyncio.Event) -> WireAnswer:

@@ -25,6 +25,8 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
@@ -173,43 +175,32 @@ SCAN_COUNT = 1000
 """Keys per SCAN step while clearing: well within Redis's timeout."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RedisCache:
     """Answers in Redis; raises RedisAway if Redis fails."""
 
-    def __init__(
-        self,
-        link: RedisLink,
-        memory: MemoryCache,
-        stale_seconds: float,
-        secret: bytes,
-        counted: Callable[[str], None],
-        *,
-        lock_seconds: float,
-        max_pending: int,
-        pause: Callable[[float], Awaitable[None]],
-    ) -> None:
-        self._link = link
-        self._memory = memory
-        self._stale_seconds = stale_seconds
-        self._secret = secret
-        self._counted = counted
-        self._lock_seconds = lock_seconds
-        self._max_pending = max_pending
-        self._pause = pause
-        self._lock_token = secrets.token_bytes(16)
-        """Identifies this process as the owner of a lock. A claim whose reply was lost may have succeeded, so that the
-        process can find the lock to be its own."""
-        self._pending: dict[TenantId, int] = {}
-        self._is_clear_pending = False
-        self._change_count = 0
+    link: RedisLink
+    memory: MemoryCache
+    stale_seconds: float
+    secret: bytes
+    counted: Callable[[str], None]
+    lock_seconds: float
+    max_pending: int
+    pause: Callable[[float], Awaitable[None]]
+    _lock_token: bytes = field(default_factory=partial(secrets.token_bytes, 16), init=False)
+    """Identifies this process as the owner of a lock. A claim whose reply was lost may have succeeded, so that the
+    process can find the lock to be its own."""
+    _pending: dict[TenantId, int] = field(default_factory=dict, init=False)
+    _is_clear_pending: bool = field(default=False, init=False)
+    _change_count: int = field(default=0, init=False)
 
     async def look_up(self, lookup: Lookup) -> LookupResult:
         """Return the entry; unless it is fresh, try to take the lock to make a new one."""
         await self.publish_invalidations()
         stale, longest = self._get_lifetimes(lookup)
-        known = self._memory.find((lookup.name, IN_REDIS))
+        known = self.memory.find((lookup.name, IN_REDIS))
         arguments = stale, longest, known.head if known else b""
-        value = await self._link.run(lambda redis: READ.run(redis, _build_keys(lookup)[:2], *arguments))
+        value = await self.link.run(lambda redis: READ.run(redis, _build_keys(lookup)[:2], *arguments))
         if value == 1 and known is not None:
             return LookupResult(CachedAnswer(known.answer, is_fresh=True), is_leader=False)
         if isinstance(value, bytes) and (answer := self._verify(lookup, value)):
@@ -219,8 +210,8 @@ class RedisCache:
     async def _claim(self, lookup: Lookup) -> LookupResult:
         stale, longest = self._get_lifetimes(lookup)
         new = secrets.token_bytes(GENERATION_BYTES)
-        arguments = stale, new, GENERATION_SECONDS, self._lock_token, _to_milliseconds(self._lock_seconds)
-        match await self._link.run(lambda redis: CLAIM.run(redis, _build_keys(lookup), *arguments)):
+        arguments = stale, new, GENERATION_SECONDS, self._lock_token, _to_milliseconds(self.lock_seconds)
+        match await self.link.run(lambda redis: CLAIM.run(redis, _build_keys(lookup), *arguments)):
             case [None, int(), bytes(generation), int(is_leader)]:
                 return LookupResult(None, bool(is_leader), generation)
             case [bytes(value), int(left), bytes(generation), int(is_leader)]:
@@ -228,13 +219,13 @@ class RedisCache:
                 if answer is not None:
                     return LookupResult(CachedAnswer(answer, is_fresh=left > stale), bool(is_leader), generation)
                 # An untrusted entry counts as missing: this caller makes a new one, lock or not.
-                self._counted("error")
+                self.counted("error")
                 return LookupResult(None, True, generation)
         raise RedisAway("Redis answered what it was not asked for")
 
     def _verify(self, lookup: Lookup, value: bytes) -> WireAnswer | None:
         try:
-            answer = verify(lookup.name, value, self._secret)
+            answer = verify(lookup.name, value, self.secret)
         except InvalidEntry:
             return None
         if not lookup.fits(answer):
@@ -243,25 +234,25 @@ class RedisCache:
         return answer
 
     def _mirror(self, lookup: Lookup, value: bytes, answer: WireAnswer) -> None:
-        self._memory.store((lookup.name, IN_REDIS), CachedAnswer(answer, head=value[:HEAD_BYTES]), lookup.seconds)
+        self.memory.store((lookup.name, IN_REDIS), CachedAnswer(answer, head=value[:HEAD_BYTES]), lookup.seconds)
 
     def _get_lifetimes(self, lookup: Lookup) -> tuple[int, int]:
         """Return the stale period and the total lifetime of the entry in Redis."""
-        return _to_milliseconds(self._stale_seconds), _to_milliseconds(lookup.seconds + self._stale_seconds)
+        return _to_milliseconds(self.stale_seconds), _to_milliseconds(lookup.seconds + self.stale_seconds)
 
     async def store(self, lookup: Lookup, found: LookupResult, answer: WireAnswer) -> None:
         """Store an answer, unless the tenant was invalidated since the lookup, and release the lock."""
-        value = sign(lookup.name, found.generation, answer, self._secret)
+        value = sign(lookup.name, found.generation, answer, self.secret)
         if len(value) > MAX_VALUE_BYTES:
             await self.release(lookup)
             return
         arguments = value, self._get_lifetimes(lookup)[1], found.generation, self._lock_token
-        await self._link.run(lambda redis: STORE.run(redis, _build_keys(lookup), *arguments))
+        await self.link.run(lambda redis: STORE.run(redis, _build_keys(lookup), *arguments))
         self._mirror(lookup, value, answer)
 
     async def release(self, lookup: Lookup) -> None:
         """Release the lock."""
-        await self._link.run(lambda redis: RELEASE.run(redis, _build_keys(lookup)[2:], self._lock_token))
+        await self.link.run(lambda redis: RELEASE.run(redis, _build_keys(lookup)[2:], self._lock_token))
 
     @asynccontextmanager
     async def hold_lock(self, lookup: Lookup) -> AsyncIterator[None]:
@@ -273,17 +264,17 @@ class RedisCache:
             renewing.cancel()
 
     async def _renew_lock(self, lookup: Lookup) -> None:
-        arguments = self._lock_token, _to_milliseconds(self._lock_seconds)
+        arguments = self._lock_token, _to_milliseconds(self.lock_seconds)
         while True:
-            await self._pause(self._lock_seconds / 3)
+            await self.pause(self.lock_seconds / 3)
             with suppress(RedisAway):  # without Redis, nobody waits for the lock
-                await self._link.run(lambda redis: RENEW.run(redis, _build_keys(lookup)[2:], *arguments))
+                await self.link.run(lambda redis: RENEW.run(redis, _build_keys(lookup)[2:], *arguments))
 
     def invalidate(self, tenant: TenantId) -> None:
         """Queue the invalidation of a tenant's entries; lookups of this process publish it first."""
         self._change_count += 1
         self._pending[tenant] = self._change_count
-        if len(self._pending) > self._max_pending:
+        if len(self._pending) > self.max_pending:
             self._pending.clear()
             self._is_clear_pending = True
 
@@ -296,17 +287,17 @@ class RedisCache:
         if self._pending:
             pending = dict(self._pending)
             keys = [_build_generation_key(tenant) for tenant in pending]
-            await self._link.run(lambda redis: redis.delete(*keys))
+            await self.link.run(lambda redis: redis.delete(*keys))
             self._pending = {tenant: n for tenant, n in self._pending.items() if pending.get(tenant) != n}
 
     async def publish_when_reconnected(self) -> None:
         """Send the queued invalidations as soon as Redis is available."""
         while self._pending or self._is_clear_pending:
-            await self._link.back()
+            await self.link.back()
             try:
                 await self.publish_invalidations()
             except RedisAway:
-                await self._pause(REFUSED_RETRY_SECONDS)
+                await self.pause(REFUSED_RETRY_SECONDS)
 
     async def clear(self, pattern: str) -> int:
         """Drop the entries whose names match, and return their number."""
@@ -318,7 +309,7 @@ class RedisCache:
             return int(after), int(await redis.unlink(*keys)) if keys else 0
 
         while True:
-            cursor, dropped = await self._link.run(step)
+            cursor, dropped = await self.link.run(step)
             total += dropped
             if cursor == 0:
                 return total

@@ -73,7 +73,7 @@ async def _add(
     async with AsyncExitStack() as stack:
         log = stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
         log.mask_secrets(iter_secrets(config))
-        log.set_reporter(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
+        log.report = await stack.enter_async_context(open_reports(config.monitoring.sentry))
         pipeline = await stack.enter_async_context(open_pipeline(config, log, Metrics()))
         ingester = Ingester(pipeline.engine, LOCAL.tenant, defaults, _show_progress, wait=not arguments.no_wait)
         sets = [source for source in sources if isinstance(source, DocumentationSet)]

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -143,7 +144,6 @@ class KeyFile:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Lock the file for writing."""
         try:
             with lock_file(self.path):
                 yield
@@ -245,27 +245,21 @@ class NotAKey(InvalidArguments):
         super().__init__([Problem(argument, rule)])
 
 
+@dataclass(eq=False, repr=False)
 class KeyRing:
     """Manages the keys of the key file and lists those of the configuration. All methods block on disk I/O."""
 
-    def __init__(
-        self,
-        file: KeyFile,
-        configured: Sequence[ApiKey],
-        changed: Callable[[], None] = lambda: None,
-        now: Callable[[], datetime] = _now,
-    ) -> None:
-        """Initialize the manager. `changed` is called after every change."""
-        self._file = file
-        self._configured = configured
-        self._changed = changed
-        self._now = now
+    file: KeyFile
+    configured: Sequence[ApiKey]
+    changed: Callable[[], None] = lambda: None
+    """Called after every change."""
+    now: Callable[[], datetime] = _now
 
     def listed(self) -> list[dict[str, Any]]:
         """Return everything known about each key, except the key itself."""
         constant = {"created": None, "expires": None, "expired": False, "source": CONFIGURATION}
-        configured = ({**_describe(key), **constant} for key in self._configured)
-        return [*map(self._describe_stored, self._file.read()), *configured]
+        configured = ({**_describe(key), **constant} for key in self.configured)
+        return [*map(self._describe_stored, self.file.read()), *configured]
 
     def make(
         self,
@@ -282,8 +276,8 @@ class KeyRing:
 
         The key itself isn't stored. Raises NotAKey for invalid values.
         """
-        name, key, now = _validate_name("name", name), new_key(), self._now()
-        if any(name == other.name for other in self._configured):
+        name, key, now = _validate_name("name", name), new_key(), self.now()
+        if any(name == other.name for other in self.configured):
             rule = f"the configuration has a key named {name!r}; choose another name"
             raise InvalidArguments([Problem("name", rule)])
         stored = StoredKey(
@@ -299,18 +293,18 @@ class KeyRing:
             created=now,
             expires=_parse_expiry(expires, now) if expires else None,
         )
-        self._file.add(stored)
-        self._changed()
+        self.file.add(stored)
+        self.changed()
         return key, self._describe_stored(stored)
 
     def revoke(self, name: str) -> str:
         """Remove a key from the file. Keys of the configuration can't be revoked here."""
-        is_configured = any(name == other.name for other in self._configured)
-        if is_configured and all(name != stored.name for stored in self._file.read()):
+        is_configured = any(name == other.name for other in self.configured)
+        if is_configured and all(name != stored.name for stored in self.file.read()):
             rule = f"{name!r} is configured; remove it from the configuration and restart the server"
             raise InvalidArguments([Problem("name", rule)])
-        removed = self._file.remove(name)
-        self._changed()
+        removed = self.file.remove(name)
+        self.changed()
         return removed.name
 
     def _describe_stored(self, key: StoredKey) -> dict[str, Any]:
@@ -318,7 +312,7 @@ class KeyRing:
             **_describe(key),
             "created": key.created.isoformat(),
             "expires": key.expires.isoformat() if key.expires else None,
-            "expired": key.is_over(self._now()),
+            "expired": key.is_over(self.now()),
             "source": FILE_NAME,
         }
 

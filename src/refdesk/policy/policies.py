@@ -122,7 +122,7 @@ class RecordSpan:
         with self._spans.call(call) as span:
             answer = await proceed(call)
             if answer.is_error:
-                span.mark_failed("tool_error")
+                self._spans.mark_failed(span, "tool_error")
             return answer
 
 
@@ -254,18 +254,18 @@ def can_only_read(caller: Caller) -> bool:
     return bool(caller.roles) and _WRITE_ROLES.isdisjoint(caller.roles)
 
 
-def can_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) -> bool:
+def can_reach(caller: Caller, server: str, name: str | None, tenants: Collection[str]) -> bool:
     """Return whether a caller may access an item of a downstream server.
 
-    `name` is the server's own name of a tool or prompt, or the URI of a resource. `tenants` are those that the server
-    is for, empty for all.
+    `name` is the server's own name of a tool or prompt, or the URI of a resource, and None stands for any of them.
+    `tenants` are those that the server is for, empty for all.
     """
     if tenants and caller.tenant not in tenants:
         return False
     if caller.servers is None:
         return True
     return any(
-        fnmatchcase(server, of_server) and fnmatchcase(name, of_item)
+        fnmatchcase(server, of_server) and (name is None or fnmatchcase(name, of_item))
         for pattern in caller.servers
         for of_server, of_item in _split_pattern(pattern)
     )
@@ -273,11 +273,7 @@ def can_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) 
 
 def can_reach_any(caller: Caller, server: str, tenants: Collection[str]) -> bool:
     """Return whether a caller may access anything of a downstream server."""
-    if tenants and caller.tenant not in tenants:
-        return False
-    if caller.servers is None:
-        return True
-    return any(fnmatchcase(server, of_server) for pattern in caller.servers for of_server, _ in _split_pattern(pattern))
+    return can_reach(caller, server, None, tenants)
 
 
 def _split_pattern(pattern: str) -> list[tuple[str, str]]:

@@ -72,10 +72,8 @@ class Charge:
     cost: int = 1
 
     def __post_init__(self) -> None:
-        for part in self.key:
-            if len(part) > MAX_PART_LENGTH:
-                object.__setattr__(self, "key", shorten_key(self.key))
-                break
+        if max(map(len, self.key)) > MAX_PART_LENGTH:
+            object.__setattr__(self, "key", shorten_key(self.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +123,7 @@ class Metered:
             await self._limits.settle(self._charge, self.spent, self._now() - self._since)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MemoryRateLimiter:
     """Rate limiter of this process.
 
@@ -132,19 +131,12 @@ class MemoryRateLimiter:
     that full buckets are found without a scan.
     """
 
-    def __init__(
-        self,
-        *,
-        max_buckets: int = MAX_BUCKETS,
-        max_of_one: int = MAX_BUCKETS_PER_OWNER,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._max_buckets = max_buckets
-        self._max_of_one = max_of_one
-        self._now = now
-        self._full_at: dict[Key, float] = {}
-        self._heap: list[tuple[float, Key]] = []
-        self._buckets_by_owner: dict[str, int] = {}
+    max_buckets: int = MAX_BUCKETS
+    max_of_one: int = MAX_BUCKETS_PER_OWNER
+    now: Callable[[], float] = time.monotonic
+    _full_at: dict[Key, float] = field(default_factory=dict, init=False)
+    _heap: list[tuple[float, Key]] = field(default_factory=list, init=False)
+    _buckets_by_owner: dict[str, int] = field(default_factory=dict, init=False)
 
     @property
     def buckets(self) -> int:
@@ -153,7 +145,7 @@ class MemoryRateLimiter:
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
         refusal = self.check_capacity(charges)
-        now, longest = self._now(), SLACK_SECONDS
+        now, longest = self.now(), SLACK_SECONDS
         for charge in charges:
             full_at = max(self._full_at.get(charge.key, now), now)
             wait = full_at - now + charge.limit.seconds_per_unit - charge.limit.seconds
@@ -175,8 +167,8 @@ class MemoryRateLimiter:
         self._evict_full()
         for charge in charges:
             if charge.key not in self._full_at and (
-                len(self._full_at) >= self._max_buckets
-                or self._buckets_by_owner.get(charge.key[0], 0) >= self._max_of_one
+                len(self._full_at) >= self.max_buckets
+                or self._buckets_by_owner.get(charge.key[0], 0) >= self.max_of_one
             ):
                 return Refusal(ROOM_SECONDS)
         return None
@@ -188,7 +180,7 @@ class MemoryRateLimiter:
 
     def _extend(self, key: Key, seconds: float) -> None:
         """Move the time at which a bucket is full."""
-        now, known = self._now(), self._full_at.get(key)
+        now, known = self.now(), self._full_at.get(key)
         full_at = min(max(now if known is None else known, now) + seconds, now + MAX_DEBT_SECONDS)
         if known is None:
             if full_at <= now:
@@ -198,7 +190,7 @@ class MemoryRateLimiter:
         self._full_at[key] = full_at
 
     def _evict_full(self) -> None:
-        now = self._now()
+        now = self.now()
         for _ in range(MAX_EVICTIONS):
             if not self._heap or self._heap[0][0] > now:
                 return

@@ -69,7 +69,8 @@ class Log:
         except OSError as error:
             raise ConfigError([f"logging.file: cannot write to {file}: {error.strerror}"]) from error
         self._lines = Lines(self._file or sys.stderr.buffer)
-        self._report: Report | None = None
+        self.report: Report | None = None
+        """Reports unexpected errors, if set."""
         self._secrets: re.Pattern[bytes] | None = None
         self.events: FilteringBoundLogger = structlog.wrap_logger(
             self._lines,
@@ -101,9 +102,6 @@ class Log:
                 del fields[name]
             self.events.info("call", **fields)
 
-    def set_reporter(self, report: Report | None) -> None:
-        self._report = report
-
     def mask_secrets(self, secrets: Iterable[str]) -> None:
         """Mask these secrets in every line, for example in the text of a library's error."""
         variants: set[bytes] = set()
@@ -130,12 +128,12 @@ class Log:
 
     def _report_error(self, _: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """Report unexpected errors, as a processor that returns the event unchanged."""
-        if self._report is not None and level in ("error", "critical", "exception"):
+        if self.report is not None and level in ("error", "critical", "exception"):
             given = event.get("exc_info")
             error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
             is_reporting = str(event.get("logger", "")).startswith(_UNREPORTED_LOGGERS)
             if isinstance(error, Exception) and not isinstance(error, RefdeskError) and not is_reporting:
-                self._report(error, str(event.get("trace_id", "")))
+                self.report(error, str(event.get("trace_id", "")))
         return event
 
     def _mask_name(self, name: str) -> str:

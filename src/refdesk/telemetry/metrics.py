@@ -75,20 +75,23 @@ class Metrics:
         self.cache_requests = counter(
             "refdesk_cache_requests", "Answers looked for in the cache, by result.", ["result"]
         )
-        self._cache_requests = _Series(self.cache_requests)
+        self.count_cache_request = _CountedSeries(self.cache_requests)
+        """Count a cache lookup: `hit`, `miss`, `stale`, `shared` with a concurrent request, or `error`."""
         self._cache_bytes = gauge("refdesk_cache_bytes", "What the cache in memory holds.", multiprocess_mode="livesum")
         self._cache_entries = gauge(
             "refdesk_cache_entries", "Answers that the cache in memory holds.", multiprocess_mode="livesum"
         )
-        self._rate_refusals = self._count_by(
+        self.count_rate_limited = self._count_by(
             "refdesk_rate_limited", "Calls refused because a limit was reached, by the kind of limit.", "kind"
         )
-        self._tokens = self._count_by(
-            "refdesk_tokens_served", "Tokens in answers of tools, about: four characters are one.", "tool"
+        """Count a rate-limited call, by limit: `calls`, `tokens`, `total` or `document`."""
+        self._tokens = _Series(
+            counter("refdesk_tokens_served", "Tokens in answers of tools, about: four characters are one.", ["tool"])
         )
-        self._auth_failures = self._count_by(
+        self.count_auth_failure = self._count_by(
             "refdesk_auth_failures", "Credentials that were refused, by reason.", "reason"
         )
+        """Count a rejected credential by its error type."""
         self._define_dependency_metrics(registry)
         self.under_way = 0
         """Calls in progress in this process. A plain integer, because every call changes it twice."""
@@ -98,7 +101,7 @@ class Metrics:
     def _define_dependency_metrics(self, registry: CollectorRegistry) -> None:
         # All processes share the queue and have the same servers.
         gauge = partial(Gauge, multiprocess_mode="livemax", registry=registry)
-        self._dependency_requests = self._count_by(
+        self._count_dependency_request = self._count_by(
             "refdesk_dependency_requests", "Requests to what is behind this server, by outcome.",
             "dependency", "operation", "outcome",
         )  # fmt: skip
@@ -111,17 +114,18 @@ class Metrics:
         self._breaker_state = _Series(
             gauge("refdesk_breaker_state", "Circuit breakers: 0 closed, 1 half open, 2 open.", ["dependency"])
         )
-        self._breaker_transitions = self._count_by(
+        self._count_breaker_transition = self._count_by(
             "refdesk_breaker_transitions", "Changes of circuit breakers, by their new state.", "dependency", "state"
         )
-        self._breaker_rejections = self._count_by(
+        self.on_breaker_rejection = self._count_by(
             "refdesk_breaker_rejections", "Requests that an open circuit breaker did not let through.", "dependency"
         )
-        self._retries = self._count_by("refdesk_retries", "Requests made again after a failure.", "dependency")
-        self._token_refreshes = self._count_by(
+        self.on_retry = self._count_by("refdesk_retries", "Requests made again after a failure.", "dependency")
+        self.count_token_refresh = self._count_by(
             "refdesk_token_refreshes", "Access tokens fetched for what is behind this server, by outcome.",
             "dependency", "outcome",
         )  # fmt: skip
+        """Count an access token fetch: `refreshed`, `login` or `failed`."""
         self._queue = _Series(
             gauge("refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"])
         )
@@ -138,8 +142,8 @@ class Metrics:
             "Chunks that R2R gave from collections that were not asked for; they were withheld.", registry=registry,
         )  # fmt: skip
 
-    def _count_by(self, name: str, description: str, *labels: str) -> _Series[Counter]:
-        return _Series(Counter(name, description, labels, registry=self.registry))
+    def _count_by(self, name: str, description: str, *labels: str) -> _CountedSeries:
+        return _CountedSeries(Counter(name, description, labels, registry=self.registry))
 
     @property
     def breakers(self) -> Mapping[str, str]:
@@ -156,28 +160,16 @@ class Metrics:
         count()
         observe(seconds)
 
-    def count_cache_request(self, result: str) -> None:
-        """Count a cache lookup: `hit`, `miss`, `stale`, `shared` with a concurrent request, or `error`."""
-        self._cache_requests[result,].inc()
-
     def set_cache_size(self, entries: int, size: int) -> None:
         self._cache_entries.set(entries)
         self._cache_bytes.set(size)
-
-    def count_rate_limited(self, kind: str) -> None:
-        """Count a rate-limited call, by limit: `calls`, `tokens`, `total` or `document`."""
-        self._rate_refusals[kind,].inc()
 
     def add_tokens_served(self, tool: str, tokens: int) -> None:
         """Count the tokens of a tool's answer. Only for tools that exist."""
         self._tokens[tool,].inc(tokens)
 
-    def count_auth_failure(self, reason: str) -> None:
-        """Count a rejected credential by its error type."""
-        self._auth_failures[reason,].inc()
-
     def count_dependency_request(self, name: str, operation: str, outcome: str, seconds: float) -> None:
-        self._dependency_requests[name, operation, outcome].inc()
+        self._count_dependency_request(name, operation, outcome)
         self._dependency_seconds[name, operation].observe(seconds)
 
     @contextmanager
@@ -203,17 +195,7 @@ class Metrics:
         before, self._breakers[name] = self._breakers.get(name, "closed"), str(state)
         self._breaker_state[name,].set(BREAKER_STATES[state])
         if before != state:
-            self._breaker_transitions[name, state].inc()
-
-    def on_breaker_rejection(self, name: str) -> None:
-        self._breaker_rejections[name,].inc()
-
-    def on_retry(self, name: str) -> None:
-        self._retries[name,].inc()
-
-    def count_token_refresh(self, name: str, outcome: str) -> None:
-        """Count an access token fetch: `refreshed`, `login` or `failed`."""
-        self._token_refreshes[name, outcome].inc()
+            self._count_breaker_transition(name, state)
 
     def count_foreign_chunks(self, count: int) -> None:
         """Count chunks that R2R returned from other collections. They were withheld."""
@@ -268,6 +250,13 @@ class _Series(Generic[M]):
                 labels = (OTHER,) * len(labels)
             child = self._known[labels] = self.metric.labels(*labels)
         return child
+
+
+class _CountedSeries(_Series[Counter]):
+    """Function that adds one to the series of its labels."""
+
+    def __call__(self, *labels: str) -> None:
+        self[labels].inc()
 
 
 _LIVE_GAUGE = re.compile(r"gauge_live\w+_(\d+)\.db")

@@ -17,18 +17,8 @@ from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import (
-    INVALID_SPAN,
-    NonRecordingSpan,
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TraceFlags,
-    TraceState,
-    set_span_in_context,
-)
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from refdesk.calls import Call, InputRequired
 from refdesk.config import OpenTelemetryConfig
@@ -56,7 +46,7 @@ class OtlpSpans:
         self._tracer = self._provider.get_tracer("refdesk", __version__)
 
     @contextmanager
-    def call(self, call: Call) -> Iterator[OtlpCallSpan]:
+    def call(self, call: Call) -> Iterator[Span]:
         """Record a call with name and attributes of OpenTelemetry's conventions for MCP."""
         caller = current_span()
         # Names, never argument values.
@@ -80,7 +70,7 @@ class OtlpSpans:
         )
         with self._enter(span):
             try:
-                yield OtlpCallSpan(span)
+                yield span
             except InputRequired:
                 raise
             except BaseException as error:
@@ -88,7 +78,7 @@ class OtlpSpans:
                     # The name is derived from the unknown method.
                     span.update_name("unknown")
                     span.set_attribute("mcp.method.name", "unknown")
-                OtlpCallSpan(span).mark_error(error)
+                self._mark_error(span, error)
                 raise
 
     @contextmanager
@@ -102,7 +92,7 @@ class OtlpSpans:
             try:
                 yield
             except BaseException as error:
-                OtlpCallSpan(span).mark_error(error)
+                self._mark_error(span, error)
                 raise
 
     @contextmanager
@@ -123,6 +113,16 @@ class OtlpSpans:
             otel_context.detach(token)
             span.end()
 
+    def mark_failed(self, span: Span, kind: str, code: int | None = None) -> None:
+        """Mark a span as failed, with the error's type and code but not its message."""
+        span.set_attribute("error.type", kind)
+        if code is not None:
+            span.set_attribute("rpc.response.status_code", str(code))
+        span.set_status(Status(StatusCode.ERROR))
+
+    def _mark_error(self, span: Span, error: BaseException) -> None:
+        self.mark_failed(span, type(error).__name__, error.code if isinstance(error, RefdeskError) else None)
+
     def close(self, seconds: float) -> None:
         """Export what is queued, and block for `seconds` at most, even if the collector is gone."""
         closing = Thread(target=self._provider.shutdown, daemon=True)
@@ -130,25 +130,6 @@ class OtlpSpans:
         closing.join(seconds)
         if closing.is_alive():
             self._exporter.shutdown()  # type: ignore[no-untyped-call]  # unannotated
-
-
-class OtlpCallSpan:
-    """A span whose outcome can be set."""
-
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-
-    def mark_failed(self, kind: str, code: int | None = None) -> None:
-        """Mark the span as failed, with the error's type and code but not its message."""
-        self._span.set_attribute("error.type", kind)
-        if code is not None:
-            self._span.set_attribute("rpc.response.status_code", str(code))
-        self._span.set_status(Status(StatusCode.ERROR))
-
-    def mark_error(self, error: BaseException) -> None:
-        self.mark_failed(type(error).__name__, error.code if isinstance(error, RefdeskError) else None)
 
 
 class _TraceIdGenerator(RandomIdGenerator):
@@ -192,15 +173,5 @@ def _truncate(text: str) -> str:
 
 def _build_context(caller: Trace | None) -> otel_context.Context:
     """Return a context with the caller's span as parent, ignoring other spans of the process."""
-    parent: Span = INVALID_SPAN
-    if caller is not None:
-        parent = NonRecordingSpan(
-            SpanContext(
-                int(caller.trace_id, 16),
-                int(caller.span_id, 16),
-                is_remote=True,
-                trace_flags=TraceFlags(int(caller.flags, 16)),
-                trace_state=TraceState.from_header([caller.state]) if caller.state else None,
-            )
-        )
-    return set_span_in_context(parent, otel_context.Context())
+    headers = {"traceparent": caller.traceparent, "tracestate": caller.state} if caller is not None else {}
+    return TraceContextTextMapPropagator().extract(headers, otel_context.Context())

@@ -62,13 +62,10 @@ def is_trace_id(text: str) -> bool:
     return _TRACE_ID.fullmatch(text) is not None
 
 
-def current_trace_id() -> str:
-    """Return the trace id of the current call, empty outside of a call."""
-    return _trace_id.get()
+current_trace_id = _trace_id.get
+"""Return the trace id of the current call, empty outside of a call."""
 
-
-def current_span() -> Trace | None:
-    return _current_span.get()
+current_span = _current_span.get
 
 
 def set_current_span(span: Trace | None) -> None:

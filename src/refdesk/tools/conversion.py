@@ -19,7 +19,7 @@ import orjson
 from anyio import to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import UPLOAD_METHOD, Call, TenantId, text_content, tool_answer
+from refdesk.calls import UPLOAD_METHOD, Annotations, Call, TenantId, resource_entry, text_content, tool_answer
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions, Converted, Export, File
@@ -28,17 +28,12 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
-from refdesk.errors import (
-    CannotOpen,
-    DocumentNotFound,
-    InvalidArguments,
-    Problem,
-)
+from refdesk.errors import CannotOpen, DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import request_roots
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
-from refdesk.tools.registry import Annotations, Registry, Resources, Tool, add_tools, tool
+from refdesk.tools.registry import Registry, Resources, Tool, add_tools, tool
 from refdesk.validation import shorten
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
@@ -270,12 +265,8 @@ class ConvertedResources(Resources):
         self._blocklist = blocklist
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uriTemplate": self.TEMPLATE,
-            "name": "converted",
-            "title": "A converted document",
-            "description": "A whole converted document as markdown, html or json.",
-        }
+        description = "A whole converted document as markdown, html or json."
+        yield resource_entry("converted", "A converted document", description, uriTemplate=self.TEMPLATE)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         handle, _, name = uri.removeprefix(self.SCHEME).partition("/")
@@ -316,17 +307,16 @@ class LocatedPath:
         return not any(real.is_relative_to(closed) for closed in self.closed)
 
 
+@dataclass(eq=False, repr=False)
 class Sources:
     """Opens the file that a call names or contains."""
 
-    def __init__(
-        self, conversions: Conversions, settings: ConvertConfig, roots: Sequence[Path], closed: Sequence[Path]
-    ) -> None:
-        """`roots` are the folders whose files may be read, and `closed` are paths excluded from them."""
-        self._conversions = conversions
-        self._settings = settings
-        self._roots = roots
-        self._closed = closed
+    conversions: Conversions
+    settings: ConvertConfig
+    roots: Sequence[Path]
+    """Folders whose files may be read."""
+    closed: Sequence[Path]
+    """Paths excluded from them."""
 
     @asynccontextmanager
     async def open(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
@@ -338,7 +328,7 @@ class Sources:
                 size = await to_thread.run_sync(_write_base64, file, arguments.content_base64)
                 yield File(file.fileno(), clean_name(arguments.file_name or "") or "document", size)
         elif arguments.resource is not None and arguments.resource.startswith(UPLOAD_SCHEME):
-            found = await self._conversions.open_upload(call.caller.tenant, arguments.resource)
+            found = await self.conversions.open_upload(call.caller.tenant, arguments.resource)
             if found is None:
                 uri = shorten(arguments.resource)
                 raise CannotOpen(f"There is no upload {uri!r}; it may have expired. Send the file again.")
@@ -347,18 +337,18 @@ class Sources:
                 yield File(uploaded.fileno(), name, os.fstat(uploaded.fileno()).st_size)
         else:
             path = arguments.file_path or arguments.resource or ""
-            with await self._search_roots(call, lambda roots: Roots(roots, self._closed).open(path)) as opened:
+            with await self._search_roots(call, lambda roots: Roots(roots, self.closed).open(path)) as opened:
                 yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
     async def locate(self, path: str, call: Call) -> LocatedPath:
         """Resolve a path to a file or folder without opening it."""
 
         def find(roots: Sequence[Path]) -> LocatedPath:
-            closed = [Path(os.path.realpath(path)) for path in self._closed]
+            closed = [Path(os.path.realpath(path)) for path in self.closed]
             for root in roots:
                 if (folder := _find_folder(path, Path(os.path.realpath(root)), closed)) is not None:
                     return folder
-            with Roots(roots, self._closed).open(path) as opened:
+            with Roots(roots, self.closed).open(path) as opened:
                 root = next(root for root in roots if opened.path.is_relative_to(root))
                 return LocatedPath(Path(os.path.realpath(opened.path)), Path(os.path.realpath(root)), closed)
 
@@ -366,18 +356,18 @@ class Sources:
 
     async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
         """Search the open folders, then also the client's roots, if they are trusted."""
-        if not self._settings.local_files:
+        if not self.settings.local_files:
             raise CannotOpen("Tools can't open files on the server's machine. Send the bytes or a URL.")
         try:
-            return await to_thread.run_sync(find, self._roots)
+            return await to_thread.run_sync(find, self.roots)
         except CannotOpen:
-            trusted = self._settings.client_roots
+            trusted = self.settings.client_roots
             if trusted == "none" or (trusted == "local" and not call.caller.local):
                 raise
             roots = [Path(path) for uri in await request_roots(call) if (path := _parse_file_uri(uri))]
             if not roots:
                 raise
-        return await to_thread.run_sync(find, [*self._roots, *roots])
+        return await to_thread.run_sync(find, [*self.roots, *roots])
 
 
 def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from anyio import to_thread
 from pydantic import Field, StringConstraints
 
 from refdesk.cache.cache import Cache, Key, add_cache_flags
-from refdesk.calls import Call, TenantId, text_content, tool_answer
+from refdesk.calls import Call, TenantId, resource_entry, text_content, tool_answer
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
@@ -169,15 +169,14 @@ class Documentation:
             source += f"\n{page.format_note()}"
         return tool_answer([text_content(f"{text}\n\n{source}", **meta)])
 
-    async def answer_from_docs(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+    async def answer_from_docs(self, arguments: Mapping[str, str], call: Call) -> str:
         doc_type = arguments.get("doc_type") or ALL
-        text = (
+        return (
             f"Answer this question from the documentation: {arguments['question']}\n\n"
             f'Call search_documentation (doc_type "{doc_type}") and read on with get_document where a passage is cut. '
             "Use only what you find there, name the source after each statement, and say so plainly when the "
             "documentation does not contain the answer."
         )
-        return {"messages": [{"role": "user", "content": text_content(text)}]}
 
 
 class TechdocResources:
@@ -192,22 +191,12 @@ class TechdocResources:
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
         for entry in self._engine.cached_collections(call.caller.tenant):
             version = f", version {entry.version}" if entry.version else ""
-            yield {
-                "uri": self._build_uri(entry),
-                "name": entry.id,
-                "title": entry.name,
-                "description": f"{entry.description or entry.name}{version}: contents of {entry.documents} documents",
-                "mimeType": "text/markdown",
-            }
+            description = f"{entry.description or entry.name}{version}: contents of {entry.documents} documents"
+            yield resource_entry(entry.id, entry.name, description, "text/markdown", uri=self._build_uri(entry))
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uriTemplate": self.TEMPLATE,
-            "name": "document",
-            "title": "A document of the documentation",
-            "description": "One document as Markdown.",
-            "mimeType": "text/markdown",
-        }
+        title, description = "A document of the documentation", "One document as Markdown."
+        yield resource_entry("document", title, description, "text/markdown", uriTemplate=self.TEMPLATE)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if not uri.startswith(self.SCHEME):

@@ -5,18 +5,17 @@ Announces changes of their lists, and forwards subscriptions, log levels and ins
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
-from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId
+from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId, resource_entry
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.tools.proxied import Downstream, Reach
+from refdesk.tools.proxied import Downstream, LongResults, Reach
 from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Resources
 from refdesk.tools.tool_search import ToolSearch
 from refdesk.validation import shorten
@@ -30,45 +29,40 @@ SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "r
 """Fields useful to callers; processes, restarts and breakers are for administrators."""
 
 
-@asynccontextmanager
-async def open_gateway(
-    fleet: Fleet,
-    registry: Registry,
-    settings: DownstreamConfig,
-    *,
-    reach: Reach,
-    own_schemes: Collection[str] = (),
-    search: ToolSearch | None = None,
-) -> AsyncIterator[Gateway]:
-    """Expose the fleet until the block ends, which cancels suspended calls.
+class Gateway(Resources):
+    """Exposes the fleet until it's closed: its items, their changes, subscriptions and log levels."""
 
-    `reach` decides what a caller may use, and `own_schemes` are the URI schemes reserved for Refdesk. With `search`,
-    tools are searchable instead of listed.
-    """
-    max_tokens, lists_tools = settings.max_result_tokens, search is None
-    downstream = Downstream(fleet, reach, own_schemes, max_tokens=max_tokens, lists_tools=lists_tools)
-    try:
-        yield Gateway(downstream, registry, search)
-    finally:
-        await downstream.forward.close()
+    def __init__(
+        self,
+        fleet: Fleet,
+        registry: Registry,
+        settings: DownstreamConfig,
+        *,
+        reach: Reach,
+        own_schemes: Collection[str] = (),
+        search: ToolSearch | None = None,
+    ) -> None:
+        """`reach` decides what a caller may use, and `own_schemes` are the URI schemes reserved for Refdesk.
 
-
-class Gateway:
-    """Registers downstream items in the registry, announces changes, and forwards subscriptions and log levels."""
-
-    def __init__(self, downstream: Downstream, registry: Registry, search: ToolSearch | None) -> None:
-        self.downstream = downstream
-        self._fleet = downstream.fleet
+        With `search`, tools are searchable instead of listed.
+        """
+        self.downstream = downstream = Downstream(
+            fleet, reach, own_schemes, settings.max_result_tokens, LongResults(), lists_tools=search is None
+        )
+        self._fleet = fleet
         self._registry = registry
         self._search = search
-        self._resources = ServerResources(downstream)
         registry.downstream = downstream
         registry.add_resources(downstream.results)
-        registry.add_resources(self._resources)
+        registry.add_resources(self)
         self._fleet.listen(self._on_lists_changed)
         self._fleet.add_notification_listener(self._on_notification)
         if search is not None:
             search.index(downstream.tools.values())
+
+    async def aclose(self) -> None:
+        """Cancel suspended calls."""
+        await self.downstream.forward.suspended.close()
 
     # Subscriptions, log level and instructions.
 
@@ -92,7 +86,7 @@ class Gateway:
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the servers that a caller can reach."""
         lines = ["Instructions of the connected servers:"]
-        for server in self._resources.list_open_servers(caller) if _has_toolset(caller) else ():
+        for server in self._list_open_servers(caller) if _has_toolset(caller) else ():
             given = server.server_profile.instructions if server.server_profile is not None else None
             if given:
                 lines.append(f"{server.name}: {shorten(visible(given)[0].strip(), INSTRUCTIONS_CHARACTERS)}")
@@ -125,42 +119,31 @@ class Gateway:
     def _can_subscribe(self, caller: Caller, server: Connection, uri: str) -> bool:
         return _has_toolset(caller) and self.downstream.is_reachable(caller, server, uri)
 
-
-def _has_toolset(caller: Caller) -> bool:
-    return caller.toolsets is None or DOWNSTREAM_TOOLSET in caller.toolsets
-
-
-class ServerResources(Resources):
-    """The resource `refdesk://servers`: status of the servers that the caller may use, to explain missing tools."""
-
-    def __init__(self, downstream: Downstream) -> None:
-        self._downstream = downstream
-        self._fleet = downstream.fleet
+    # Resource provider of `refdesk://servers`: status of the servers that the caller may use, to explain missing tools.
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        if self.list_open_servers(call.caller):
-            yield {
-                "uri": SERVERS_URI,
-                "name": "servers",
-                "title": "Downstream servers",
-                "description": "Each server's state, what it provides, and which tools wait for approval.",
-                "mimeType": "application/json",
-            }
+        if self._list_open_servers(call.caller):
+            description = "Each server's state, what it provides, and which tools wait for approval."
+            yield resource_entry("servers", "Downstream servers", description, "application/json", uri=SERVERS_URI)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if uri != SERVERS_URI:
             return None
-        statuses, names = self._fleet.describe(), [server.name for server in self.list_open_servers(call.caller)]
+        statuses, names = self._fleet.describe(), [server.name for server in self._list_open_servers(call.caller)]
         servers = [
             {"server": name, **{key: statuses[name][key] for key in SHOWN_FIELDS if key in statuses[name]}}
             for name in names
         ]
         return [{"uri": SERVERS_URI, "mimeType": "application/json", "text": orjson.dumps(servers).decode()}]
 
-    def list_open_servers(self, caller: Caller) -> list[Connection]:
+    def _list_open_servers(self, caller: Caller) -> list[Connection]:
         """Return the servers of which a caller may use anything: the server itself or any of its tools."""
         names = {server: [""] for server in self._fleet.servers.values()}
         for item in self._fleet.catalogue.tools.values():
             names.get(item.connection, []).append(item.original)
-        is_reachable = self._downstream.is_reachable
+        is_reachable = self.downstream.is_reachable
         return [server for server in names if any(is_reachable(caller, server, name) for name in names[server])]
+
+
+def _has_toolset(caller: Caller) -> bool:
+    return caller.toolsets is None or DOWNSTREAM_TOOLSET in caller.toolsets

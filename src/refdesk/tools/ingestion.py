@@ -14,7 +14,7 @@ import orjson
 from anyio import move_on_after, to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import Call, TenantId
+from refdesk.calls import Annotations, Call, TenantId
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions
 from refdesk.engines.base import (
@@ -37,7 +37,7 @@ from refdesk.tools.conversion import ConvertFile, LocatedPath, Sources
 from refdesk.tools.document_lookup import build_document_not_found
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS
-from refdesk.tools.registry import Annotations, Registry, add_tools, tool
+from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.validation import shorten
 
 TOOLSET = "r2r"

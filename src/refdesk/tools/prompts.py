@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from refdesk.calls import Call, Caller, RegistryEntry
+from refdesk.calls import Call, RegistryEntry, text_content
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.json_schema import MAX_ARGUMENTS
 from refdesk.validation import shorten
@@ -28,8 +29,24 @@ class PromptArgument:
     choices: Choices | None = None
 
 
+class PromptEntry(RegistryEntry):
+    """A prompt in the registry."""
+
+    @abstractmethod
+    def listing(self) -> dict[str, Any]:
+        """Return its entry in `prompts/list`."""
+
+    @abstractmethod
+    async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Return its messages in their wire shape."""
+
+    @abstractmethod
+    async def complete(self, name: str, value: str, call: Call) -> Completion:
+        """Return completion values for one of its arguments."""
+
+
 @dataclass(frozen=True)
-class Prompt:
+class Prompt(PromptEntry):
     """Declaration of a prompt."""
 
     name: str
@@ -37,19 +54,15 @@ class Prompt:
     description: str
     toolset: str
     arguments: Sequence[PromptArgument]
-    render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
+    render: Callable[[Mapping[str, str], Call], Awaitable[str | Mapping[str, Any]]]
+    """Returns the user's message, or a whole result in its wire shape."""
 
-    def is_open_to(self, caller: Caller) -> bool:
-        """Return True, as for tools."""
-        return True
-
-    def seconds_for(self, call: Call) -> float | None:
-        """Return None, for the default timeout."""
-        return None
-
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Validate the arguments and render the messages."""
-        return dict(await self.render(self._check_arguments(arguments), call))
+        rendered = await self.render(self._check_arguments(arguments), call)
+        if isinstance(rendered, str):
+            return {"messages": [{"role": "user", "content": text_content(rendered)}]}
+        return dict(rendered)
 
     async def complete(self, name: str, value: str, call: Call) -> Completion:
         """Return the choices that start with the value."""
@@ -59,9 +72,7 @@ class Prompt:
                 return [choice for choice in choices if choice.startswith(value)]
         raise InvalidArguments([Problem("argument.name", f"{self.name} has no argument {name!r}")])
 
-    def _check_arguments(self, arguments: object) -> Mapping[str, str]:
-        if not isinstance(arguments, Mapping):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
+    def _check_arguments(self, arguments: dict[str, Any]) -> Mapping[str, str]:
         if len(arguments) > MAX_ARGUMENTS:
             raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         known = {argument.name for argument in self.arguments}
@@ -82,16 +93,3 @@ class Prompt:
             for argument in self.arguments
         ]
         return {"name": self.name, "title": self.title, "description": self.description, "arguments": arguments}
-
-
-class PromptEntry(RegistryEntry, Protocol):
-    """A prompt in the registry."""
-
-    def listing(self) -> dict[str, Any]:
-        """Return its entry in `prompts/list`."""
-
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
-        """Return its messages in their wire shape."""
-
-    async def complete(self, name: str, value: str, call: Call) -> Completion:
-        """Return completion values for one of its arguments."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import orjson
 
-from refdesk.calls import SILENT, Call, Caller, text_content
+from refdesk.calls import SILENT, Annotations, Call, Caller, RegistryEntry, ToolEntry, text_content
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
@@ -30,8 +30,8 @@ from refdesk.tools.input_requests import (
     answer_input_requests,
     build_capabilities,
 )
-from refdesk.tools.prompts import Completion
-from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Resources
+from refdesk.tools.prompts import Completion, PromptEntry
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Resources
 
 COMPLETIONS_DECLARED = "2025-03-26"
 """First revision in which servers declare that they support completion."""
@@ -70,7 +70,7 @@ class Forwarder:
     """Forwards calls; holds suspended ones."""
 
     def __init__(self) -> None:
-        self._suspended = SuspendedCalls()
+        self.suspended = SuspendedCalls()
 
     async def __call__(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         """Return the server's result; takes ownership of `params`.
@@ -87,7 +87,7 @@ class Forwarder:
     async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         client = call.client
         if client.uses_input_required:
-            return await self._suspended.forward(call, server, method, params)
+            return await self.suspended.forward(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is not SILENT:
             callbacks = ClientCallbacks(client)
@@ -103,10 +103,6 @@ class Forwarder:
             return await answer_input_requests(call, server, method, params, result)
         return result
 
-    async def close(self) -> None:
-        """Cancel suspended calls."""
-        await self._suspended.close()
-
 
 def _is_well_formed(result: Result) -> bool:
     """Return whether content is a list of objects, text is a string and `_meta` an object, if present."""
@@ -121,10 +117,10 @@ def _is_well_formed(result: Result) -> bool:
     )
 
 
-class _ProxiedEntry:
+class _ProxiedEntry(RegistryEntry):
     """Base of proxied tools and prompts."""
 
-    toolset: ClassVar[str] = DOWNSTREAM_TOOLSET
+    toolset = DOWNSTREAM_TOOLSET
 
     def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
         self.name = item.exposed
@@ -145,10 +141,8 @@ class _ProxiedEntry:
         return self._downstream.reach(caller, self.server.name, self.original, self.server.settings.tenants)
 
 
-class ProxiedTool(_ProxiedEntry):
+class ProxiedTool(_ProxiedEntry, ToolEntry):
     """A tool of a downstream server."""
-
-    is_live: ClassVar[bool] = False
 
     def __init__(self, item: ExposedItem, downstream: Downstream) -> None:
         super().__init__(item, downstream)
@@ -157,7 +151,6 @@ class ProxiedTool(_ProxiedEntry):
         hints = definition.get("annotations") or {}
         self.title: str = definition.get("title") or str(hints.get("title") or self.name)
         self.description: str = definition.get("description") or ""
-        self.input_schema: Mapping[str, Any] = definition["inputSchema"]
         # Missing hints mean the worst case, as the protocol specifies.
         self.annotations = Annotations(
             read_only=hints.get("readOnlyHint") is True,
@@ -166,14 +159,17 @@ class ProxiedTool(_ProxiedEntry):
             open_world=hints.get("openWorldHint") is not False,
         )
 
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        schema: Mapping[str, Any] = self.definition["inputSchema"]
+        return schema
+
     def listing(self, call: Call) -> dict[str, Any]:
         """Return the server's definition."""
         return self._listing
 
-    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def __call__(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Return the server's result, truncated to the budget."""
-        if not isinstance(arguments, dict):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
         downstream = self._downstream
         if self.name not in downstream.tools:
             # Removed or held a moment ago.
@@ -188,17 +184,15 @@ class ProxiedTool(_ProxiedEntry):
         return downstream.results.fit(result, bound, call.caller, has_schema=has_schema)
 
 
-class ProxiedPrompt(_ProxiedEntry):
+class ProxiedPrompt(_ProxiedEntry, PromptEntry):
     """A prompt of a downstream server."""
 
     def listing(self) -> dict[str, Any]:
         """Return the server's definition."""
         return self._listing
 
-    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def get(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Return the server's messages."""
-        if not isinstance(arguments, dict):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
         if self.name not in self._downstream.prompts:
             raise UnknownPrompt(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}
@@ -210,33 +204,24 @@ class ProxiedPrompt(_ProxiedEntry):
         return await self._downstream.complete(call, self.server, params)
 
 
+@dataclass(eq=False, repr=False)
 class Downstream:
     """Registry source of the fleet: its tools and prompts as registry entries, and its resources."""
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        reach: Reach,
-        own_schemes: Collection[str] = (),
-        *,
-        max_tokens: int = 0,
-        lists_tools: bool = True,
-    ) -> None:
-        """`reach` decides what a caller may use. `own_schemes` are Refdesk's URI schemes, which are never forwarded.
-
-        `max_tokens` limits the results of tools, unless their server's settings do.
-        """
-        self.fleet = fleet
-        self.reach = reach
-        self.max_tokens = max_tokens
-        self.lists_tools = lists_tools
-        self.forward = Forwarder()
-        self.results = LongResults()
-        self._own_schemes = frozenset(own_schemes)
-        self._revision = -1
-        self._tools: dict[str, ProxiedTool] = {}
-        self._prompts: dict[str, ProxiedPrompt] = {}
-        self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+    fleet: Fleet
+    reach: Reach
+    """Decides what a caller may use."""
+    own_schemes: Collection[str]
+    """Refdesk's URI schemes, which are never forwarded."""
+    max_tokens: int
+    """Limit of the results of tools, unless their server's settings have one."""
+    results: LongResults
+    lists_tools: bool
+    forward: Forwarder = field(default_factory=Forwarder, init=False)
+    _revision: int = field(default=-1, init=False)
+    _tools: dict[str, ProxiedTool] = field(default_factory=dict, init=False)
+    _prompts: dict[str, ProxiedPrompt] = field(default_factory=dict, init=False)
+    _listing_deadlines: WeakKeyDictionary[Connection, float] = field(default_factory=WeakKeyDictionary, init=False)
 
     @property
     def tools(self) -> Mapping[str, ProxiedTool]:
@@ -325,7 +310,7 @@ class Downstream:
 
     def is_own(self, uri: str) -> bool:
         """Return whether a URI has one of Refdesk's schemes."""
-        return uri.partition(":")[0].lower() in self._own_schemes
+        return uri.partition(":")[0].lower() in self.own_schemes
 
     def is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
         """Return whether a caller may use a server's resource."""

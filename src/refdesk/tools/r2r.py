@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -208,22 +209,16 @@ class CollectionsPage(Result):
         return "\n".join([*lines, _format_page_note("collection", self.offset, len(lines), self.total)])
 
 
+@dataclass(eq=False, repr=False)
 class KnowledgeTools:
-    def __init__(
-        self,
-        engine: Engine,
-        history: SearchHistory,
-        scopes: ScopeResolver,
-        writer: Answers,
-        cache: Cache,
-        seconds: CacheTtlConfig,
-    ) -> None:
-        self._engine = engine
-        self._history = history
-        self._scopes = scopes
-        self._writer = writer
-        self._cache = cache
-        self._seconds = seconds
+    """Tools of the toolset `r2r`, except those that ingest documents."""
+
+    engine: Engine
+    history: SearchHistory
+    scopes: ScopeResolver
+    writer: Answers
+    cache: Cache
+    ttl: CacheTtlConfig
 
     def register(self, registry: Registry) -> None:
         add_tools(registry, self, TOOLSET)
@@ -235,7 +230,7 @@ class KnowledgeTools:
         result=SearchResults,
     )
     async def r2r_search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
-        scope = await self._scopes.resolve_search(call, arguments.collection_id)
+        scope = await self.scopes.resolve_search(call, arguments.collection_id)
         settings = arguments.settings
         if settings is not None and arguments.search_mode != "custom":
             raise InvalidArguments([Problem("settings", "only with search_mode custom")])
@@ -252,12 +247,12 @@ class KnowledgeTools:
         parameters = (scope, search.query, search.limit, search.mode, search.semantic_weight, filters)
 
         async def find() -> SearchResults:
-            passages = await search_passages(self._engine, call.caller.tenant, search, arguments.max_tokens)
-            pending = format_pending(self._engine.cached_collections(call.caller.tenant), scope.collections)
+            passages = await search_passages(self.engine, call.caller.tenant, search, arguments.max_tokens)
+            pending = format_pending(self.engine.cached_collections(call.caller.tenant), scope.collections)
             return _build_results(passages, scope, pending)
 
         answer = await self._answer_from_cache(
-            call, "r2r_search", (*parameters, arguments.max_tokens), self._seconds.search, find, SearchResults
+            call, "r2r_search", (*parameters, arguments.max_tokens), self.ttl.search, find, SearchResults
         )
         self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
@@ -270,22 +265,22 @@ class KnowledgeTools:
         seconds=RAG_SECONDS,
     )
     async def r2r_rag_query(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
-        scope = await self._scopes.resolve_search(call, arguments.collection_id)
+        scope = await self.scopes.resolve_search(call, arguments.collection_id)
 
         async def write() -> RagAnswer:
             search = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
             question = Question(arguments.question, arguments.max_tokens, arguments.temperature, arguments.model)
-            if self._engine.writer is not None:
-                written, hits = await _write_with_engine(self._engine.writer, call.caller.tenant, question, search)
+            if self.engine.writer is not None:
+                written, hits = await _write_with_engine(self.engine.writer, call.caller.tenant, question, search)
             else:
-                hits = await search_distinct(self._engine, call.caller.tenant, search)
-                written = await self._writer.write(question, hits, call.client)
+                hits = await search_distinct(self.engine, call.caller.tenant, search)
+                written = await self.writer.write(question, hits, call.client)
             return _build_rag_answer(written, hits if arguments.include_sources else ())
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
-        needs_client = self._writer.uses_sampling and self._engine.writer is None
+        needs_client = self.writer.uses_sampling and self.engine.writer is None
         answer = await self._answer_from_cache(
-            call, "r2r_rag_query", parameters, self._seconds.rag, write, RagAnswer, needs_client=needs_client
+            call, "r2r_rag_query", parameters, self.ttl.rag, write, RagAnswer, needs_client=needs_client
         )
         self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
@@ -294,11 +289,11 @@ class KnowledgeTools:
     async def r2r_list_documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
         tenant = call.caller.tenant
         name = arguments.collection_id
-        collection = (await self._scopes.find(tenant, name)).id if name else None
+        collection = (await self.scopes.find(tenant, name)).id if name else None
         listing = Listing(collection, STATUSES.get(arguments.status_filter, ()), arguments.offset, arguments.limit)
 
         async def page() -> DocumentsPage:
-            listed, total = await self._engine.documents(tenant, listing)
+            listed, total = await self.engine.documents(tenant, listing)
             documents = [
                 ListedDocument(
                     document_id=status.id,
@@ -321,7 +316,7 @@ class KnowledgeTools:
         start, end = arguments.offset, arguments.offset + arguments.limit
 
         async def page() -> CollectionsPage:
-            collections = await self._engine.collections(call.caller.tenant)
+            collections = await self.engine.collections(call.caller.tenant)
             shown = [
                 ListedCollection(
                     collection_id=info.id,
@@ -342,7 +337,7 @@ class KnowledgeTools:
     @property
     def _list_seconds(self) -> float:
         """TTL of lists; a local engine lists in a millisecond, so these are not cached."""
-        return 0 if self._engine.traits.has_certain_revision else self._seconds.list
+        return 0 if self.engine.traits.has_certain_revision else self.ttl.list
 
     async def _answer_from_cache(
         self,
@@ -370,20 +365,20 @@ class KnowledgeTools:
                 return False
             return True
 
-        key = Key(caller.tenant, caller.user, tool, parameters, self._engine.revision(caller.tenant))
-        result = await self._cache.answer(
+        key = Key(caller.tenant, caller.user, tool, parameters, self.engine.revision(caller.tenant))
+        result = await self.cache.answer(
             key,
             seconds,
             make_answer,
             fits=fits,
-            is_certain=self._engine.traits.has_certain_revision,
+            is_certain=self.engine.traits.has_certain_revision,
             needs_client=needs_client,
         )
         return add_cache_flags(result)
 
     def _record_search(self, call: Call, query: str, scope: CollectionScope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
-        self._history.add(call.caller.tenant, call.caller.user, past)
+        self.history.add(call.caller.tenant, call.caller.user, past)
 
 
 def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> SearchResults:

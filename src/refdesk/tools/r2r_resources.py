@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote
 import orjson
 from anyio import to_thread
 
-from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId, text_content
+from refdesk.calls import Call, ListChanged, ResourceUpdated, TenantId, resource_entry
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.engines.base import SHARED, DocumentStatus, Engine, Listing
 from refdesk.engines.storage.search_history import SearchHistory
@@ -55,36 +55,16 @@ class KnowledgeResources:
         self._projects = projects
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uri": CONTEXT,
-            "name": "current-project",
-            "title": "The current project",
-            "description": "Its collection, how many documents it has and how far they are.",
-            "mimeType": JSON,
-        }
-        yield {
-            "uri": HISTORY,
-            "name": "search-history",
-            "title": "Your last searches",
-            "description": f"The last {HISTORY_LENGTH}, newest first.",
-            "mimeType": JSON,
-        }
+        description = "Its collection, how many documents it has and how far they are."
+        yield resource_entry("current-project", "The current project", description, JSON, uri=CONTEXT)
+        description = f"The last {HISTORY_LENGTH}, newest first."
+        yield resource_entry("search-history", "Your last searches", description, JSON, uri=HISTORY)
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uriTemplate": COLLECTION_TEMPLATE,
-            "name": "collection",
-            "title": "A collection",
-            "description": "A collection's name, version and counts.",
-            "mimeType": JSON,
-        }
-        yield {
-            "uriTemplate": DOCUMENT_TEMPLATE,
-            "name": "indexed-document",
-            "title": "An indexed document",
-            "description": "One document, or one section of it, as Markdown.",
-            "mimeType": MARKDOWN,
-        }
+        description = "A collection's name, version and counts."
+        yield resource_entry("collection", "A collection", description, JSON, uriTemplate=COLLECTION_TEMPLATE)
+        name, description = "indexed-document", "One document, or one section of it, as Markdown."
+        yield resource_entry(name, "An indexed document", description, MARKDOWN, uriTemplate=DOCUMENT_TEMPLATE)
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         tenant = call.caller.tenant
@@ -229,10 +209,10 @@ class KnowledgePrompts:
             )
         )
 
-    async def onboard(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+    async def onboard(self, arguments: Mapping[str, str], call: Call) -> str:
         where, newest = await self._list_newest(arguments, call)
         reader = f" I am {shorten(arguments['role'])}." if arguments.get("role") else ""
-        return _build_message(
+        return (
             f'Onboard me to the project whose documents are in the collection "{where}".{reader}\n\n'
             f"{_format_documents('Some of its documents', newest)}\n\n"
             f'Use r2r_search (collection_id "{where}") and read on with get_document or read_doc_section. Tell me what '
@@ -240,9 +220,9 @@ class KnowledgePrompts:
             "what to read first. Name the source of each statement, and say what the documents do not tell."
         )
 
-    async def what_changed(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+    async def what_changed(self, arguments: Mapping[str, str], call: Call) -> str:
         where, newest = await self._list_newest(arguments, call)
-        return _build_message(
+        return (
             f'Tell me what is new in the documents of the collection "{where}".\n\n'
             f"{_format_documents('Most recently indexed, newest first', newest)}\n\n"
             "Read them with get_document, say for each in a sentence what it is about and what a reader has to know, "
@@ -266,7 +246,3 @@ def _format_documents(title: str, documents: Sequence[DocumentStatus]) -> str:
         return "It has no documents yet. Say so, and that r2r_ingest_document adds some."
     lines = [f"- {d.id}: {shorten(d.title, MAX_CHARACTERS)} ({d.updated_at:%Y-%m-%d %H:%M})" for d in documents]
     return "\n".join([f"{title}:", *lines])
-
-
-def _build_message(text: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text_content(text)}]}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Annotated, Any, TypeVar
 
 from anyio import to_thread
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from refdesk.calls import WINDOW_METHOD, Call, TenantId, ToolEntry
 from refdesk.config import ReaderConfig
@@ -20,7 +21,6 @@ from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.resilience.limits import RateLimiter
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import build_document_not_found, resolve_links, resolve_reference, rewrite_links
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
@@ -28,7 +28,7 @@ from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shor
 from refdesk.tools.places import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.tools.windows import RemoteWindows, WindowChunk
-from refdesk.validation import invalid_arguments, shorten
+from refdesk.validation import shorten, validate
 
 TOOLSET = "reader"
 
@@ -201,26 +201,18 @@ class AvailableTools(Result):
         return "\n".join(f"- {tool.name} ({tool.toolset}): {tool.description}" for tool in self.tools)
 
 
+@dataclass(eq=False, repr=False)
 class Reader:
-    def __init__(
-        self,
-        engine: DocumentReader,
-        conversions: Conversions,
-        windows: RemoteWindows | None,
-        settings: ReaderConfig,
-        blocklist: Blocklist,
-        tools: Callable[[Call], Iterable[ToolEntry]],
-        limits: RateLimiter,
-        on_refusal: Callable[[str], None],
-    ) -> None:
-        """`windows` is the service to read chunk windows from, if not from the documents here."""
-        self._engine = engine
-        self._conversions = conversions
-        self._windows = windows
-        self._settings = settings
-        self._tools = tools
-        self._rate = DocumentRateLimiter(settings.rate_limit_calls, settings.rate_limit_tokens, limits, on_refusal)
-        self._blocklist = blocklist
+    """Tools of the toolset `reader`."""
+
+    engine: DocumentReader
+    conversions: Conversions
+    windows: RemoteWindows | None
+    """The service to read chunk windows from, if not from the documents here."""
+    settings: ReaderConfig
+    blocklist: Blocklist
+    tools: Callable[[Call], Iterable[ToolEntry]]
+    rate: DocumentRateLimiter
 
     def register(self, registry: Registry) -> None:
         add_tools(registry, self, TOOLSET)
@@ -228,7 +220,7 @@ class Reader:
 
     @tool("Read a section", "Read a section of an indexed or converted document, with subsections.")
     async def read_doc_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
-        id, fragment = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
+        id, fragment = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
         name = (arguments.section_id or fragment).removeprefix(f"{id}#")
         if not name:
             raise InvalidArguments([Problem("section_id", "is required")])
@@ -238,7 +230,7 @@ class Reader:
             return SectionText(
                 doc_id=id,
                 section_id=section.id,
-                title=self._blocklist.screen(section.title),
+                title=self.blocklist.screen(section.title),
                 page=section.page,
                 **self._read_part(packed.blocks(section.start, section.end), arguments.cursor, arguments.max_tokens),
             )
@@ -247,13 +239,13 @@ class Reader:
 
     @tool("Read pages", "Read pages of an indexed or converted document.")
     async def read_doc_pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
-        first, last, most = arguments.page_start, arguments.page_end, self._settings.max_pages_per_call
+        first, last, most = arguments.page_start, arguments.page_end, self.settings.max_pages_per_call
         if last < first:
             raise InvalidArguments([Problem("page_end", "must not be before page_start")])
         if last - first + 1 > most:
             rule = f"at most {most} pages a call: at most {first + most - 1} here"
             raise InvalidArguments([Problem("page_end", rule)])
-        id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
+        id, _ = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> PagesText:
             about = packed.about
@@ -276,19 +268,19 @@ class Reader:
         "A document's table of contents with section ids, to read a long document in parts.",
     )
     async def read_doc_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
-        id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
+        id, _ = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> DocumentMetadata:
             about = packed.about
-            screen = self._blocklist.screen
+            screen = self.blocklist.screen
             parent = self._require_section(packed, id, arguments.under) if arguments.under is not None else None
             all_sections = [
                 section
                 for section in packed.sections()
                 if (parent is None or parent.start <= section.start < parent.end)
-                and not self._blocklist.is_blocked(section.id)
+                and not self.blocklist.is_blocked(section.id)
             ]
-            entries = [OutlineEntry.of(s, screen) for s in _fit_sections(all_sections, self._settings.max_text_bytes)]
+            entries = [OutlineEntry.of(s, screen) for s in _fit_sections(all_sections, self.settings.max_text_bytes)]
             title = screen(shorten(about.title or about.name, MAX_CHARACTERS))
             return DocumentMetadata(
                 doc_id=id,
@@ -310,14 +302,14 @@ class Reader:
 
     @tool("Search in a document", "Search within one document.")
     async def doc_local_search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
-        id, _ = await resolve_reference(self._engine, call.caller.tenant, arguments.doc_id)
+        id, _ = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> Snippets:
             hits = [
                 Snippet(
-                    text=self._blocklist.screen(rewrite_links(shorten(snippet, SNIPPET_CHARACTERS), id, ())),
-                    section_id=self._blocklist.mask(chunk.section),
-                    section=self._blocklist.screen(format_path(chunk.path)) or None,
+                    text=self.blocklist.screen(rewrite_links(shorten(snippet, SNIPPET_CHARACTERS), id, ())),
+                    section_id=self.blocklist.mask(chunk.section),
+                    section=self.blocklist.screen(format_path(chunk.path)) or None,
                     page=chunk.first_page,
                     chunk_id=_make_chunk_id(id, chunk.id),
                     score=score,
@@ -338,14 +330,14 @@ class Reader:
 
     @tool("Read around a chunk", "Read what comes before and after a search hit.")
     async def read_chunk_window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
-        return await self._read_window_from(arguments, call, self._windows)
+        return await self._read_window_from(arguments, call, self.windows)
 
     async def _read_window_from(
         self, arguments: ReadChunkWindow, call: Call, windows: RemoteWindows | None
     ) -> ChunkWindow:
         before, after = self._parse_sides(arguments)
         tenant = call.caller.tenant
-        id, fragment = await resolve_reference(self._engine, tenant, arguments.doc_id)
+        id, fragment = await resolve_reference(self.engine, tenant, arguments.doc_id)
         if not (anchor := arguments.anchor_chunk_id or fragment):
             raise InvalidArguments([Problem("anchor_chunk_id", "is required")])
         if windows is not None:
@@ -353,8 +345,8 @@ class Reader:
         else:
             chunks = await self._read_around(tenant, id, anchor, before, after)
         chunks = chunks[: before + after + 1]
-        async with await self._rate.admit(tenant, id, self._max_tokens) as reading:
-            texts = await resolve_links(self._engine, tenant, [(id, chunk.text) for chunk in chunks])
+        async with await self.rate.admit(tenant, id, self._max_tokens) as reading:
+            texts = await resolve_links(self.engine, tenant, [(id, chunk.text) for chunk in chunks])
             chunks = [chunk.model_copy(update={"text": text}) for chunk, text in zip(chunks, texts, strict=True)]
             chosen, is_cut = self._cut_window(chunks, anchor, self._get_max_bytes(arguments.max_tokens))
             tokens = reading.spent = sum(measure_tokens(chunk.text) for chunk in chosen)
@@ -366,7 +358,7 @@ class Reader:
         """Return the chunks around the anchor in a document here, in reading order."""
         name = anchor.removeprefix(f"{doc_id}#")
         if not HANDLE.fullmatch(doc_id):
-            passages = await self._engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
+            passages = await self.engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
             if passages is not None:
                 return [_build_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
         async with self._open_document(tenant, doc_id) as packed:
@@ -377,24 +369,21 @@ class Reader:
 
     async def read_local_window(self, call: Call) -> dict[str, Any]:
         """Answer another desk's request: the local window, regardless of the configured window service."""
-        try:
-            arguments = ReadChunkWindow.model_validate(dict(call.params))
-        except ValidationError as error:
-            raise invalid_arguments(error, list(ReadChunkWindow.model_fields)) from None
-        return (await self._read_window_from(arguments, call, None)).model_dump(mode="json", exclude_none=True)
+        window = await self._read_window_from(validate(ReadChunkWindow, dict(call.params)), call, None)
+        return window.model_dump(mode="json", exclude_none=True)
 
     @tool("List tools", "List the tools you may use.")
     async def list_available_tools(self, arguments: NoArguments, call: Call) -> AvailableTools:
-        tools = self._tools(call)
+        tools = self.tools(call)
         return AvailableTools(tools=[AvailableTool.model_validate(tool, from_attributes=True) for tool in tools])
 
     @asynccontextmanager
     async def _open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:
         """Open a document by handle or id; raise DocumentNotFound, also for another tenant's."""
-        packed = await (self._conversions if HANDLE.fullmatch(doc_id) else self._engine).open(tenant, doc_id)
+        packed = await (self.conversions if HANDLE.fullmatch(doc_id) else self.engine).open(tenant, doc_id)
         if packed is None:
             hint = "A handle comes from a convert tool and expires."
-            raise await build_document_not_found(self._engine, tenant, doc_id, hint)
+            raise await build_document_not_found(self.engine, tenant, doc_id, hint)
         try:
             yield packed
         finally:
@@ -405,7 +394,7 @@ class Reader:
         tenant = call.caller.tenant
         async with self._open_document(tenant, doc_id) as packed:
             # After the lookup, so that made-up ids do not fill the limiter.
-            reading = await self._rate.admit(tenant, doc_id, self._max_tokens)
+            reading = await self.rate.admit(tenant, doc_id, self._max_tokens)
             async with reading:
                 result = await to_thread.run_sync(read, packed)
                 reading.spent = result.token_estimate
@@ -414,31 +403,31 @@ class Reader:
     async def _read_text(self, doc_id: str, call: Call, read: Callable[[PackedDocument], T]) -> T:
         """Read text, and rewrite its links."""
         result = await self._read(doc_id, call, read)
-        [text] = await resolve_links(self._engine, call.caller.tenant, [(doc_id, result.text)])
-        text = self._blocklist.screen(text)
+        [text] = await resolve_links(self.engine, call.caller.tenant, [(doc_id, result.text)])
+        text = self.blocklist.screen(text)
         return result.model_copy(update={"text": text, "token_estimate": measure_tokens(text)})
 
     def _require_section(self, packed: PackedDocument, doc_id: str, name: str) -> Section:
         section = find_section(packed, name)
         if section is None:
-            raise DocumentNotFound(self._blocklist.mask(str(build_place_not_found(packed, doc_id, name))))
+            raise DocumentNotFound(self.blocklist.mask(str(build_place_not_found(packed, doc_id, name))))
         return section
 
     @property
     def _max_tokens(self) -> int:
-        return self._settings.max_text_bytes // CHARACTERS_PER_TOKEN
+        return self.settings.max_text_bytes // CHARACTERS_PER_TOKEN
 
     def _get_max_bytes(self, max_tokens: int | None) -> int:
-        most = self._settings.max_text_bytes
+        most = self.settings.max_text_bytes
         return most if max_tokens is None else min(max_tokens * CHARACTERS_PER_TOKEN, most)
 
     def _read_part(self, blocks: Iterable[Block], cursor: str | None, max_tokens: int | None) -> dict[str, Any]:
         """Return the fields of a `_ReadText`: as much text as fits, from the cursor on."""
         start = int(cursor or 0)
         parts: Iterable[str] = markdown_parts(blocks)
-        if not self._blocklist.is_empty:
+        if not self.blocklist.is_empty:
             # Screen the whole text: a blocked word may be split between two parts.
-            parts = [self._blocklist.screen("".join(parts))]
+            parts = [self.blocklist.screen("".join(parts))]
         text, is_whole = _slice_bytes(parts, start, self._get_max_bytes(max_tokens))
         if start and not text:
             raise InvalidArguments([Problem("cursor", "is not a cursor of this text")])
@@ -450,20 +439,18 @@ class Reader:
         }
 
     def _parse_sides(self, arguments: ReadChunkWindow) -> tuple[int, int]:
-        sides = {"window_before": arguments.window_before, "window_after": arguments.window_after}
-        if arguments.radius is not None:
-            if any(side is not None for side in sides.values()):
-                raise InvalidArguments([Problem("radius", "give either radius or window_before and window_after")])
-            sides = {"radius": arguments.radius}
-        most = self._settings.max_window_radius
+        before, after, radius = arguments.window_before, arguments.window_after, arguments.radius
+        if radius is not None and (before, after) != (None, None):
+            raise InvalidArguments([Problem("radius", "give either radius or window_before and window_after")])
+        most = self.settings.max_window_radius
+        sides = {"window_before": before, "window_after": after, "radius": radius}
         problems = [Problem(name, f"must be at most {most}") for name, side in sides.items() if side and side > most]
         if problems:
             raise InvalidArguments(problems)
-        if arguments.radius is not None:
-            return arguments.radius, arguments.radius
-        default = min(1, most) if set(sides.values()) == {None} else 0
-        before, after = sides["window_before"], sides["window_after"]
-        return default if before is None else before, default if after is None else after
+        if (before, after) == (None, None):
+            radius = min(1, most) if radius is None else radius
+            return radius, radius
+        return before or 0, after or 0
 
     def _cut_window(self, chunks: Sequence[WindowChunk], anchor: str, room: int) -> tuple[list[WindowChunk], bool]:
         """Return as many chunks as fit, the anchor and its neighbours first, and whether any were cut."""
@@ -474,9 +461,9 @@ class Reader:
         for index in sorted(range(len(chunks)), key=lambda index: abs(index - at)):
             chunk = chunks[index]
             screened = {
-                "text": self._blocklist.screen(chunk.text),
-                "section": self._blocklist.screen(shorten(chunk.section or "", 2 * MAX_CHARACTERS)) or None,
-                "section_id": self._blocklist.mask(chunk.section_id) if chunk.section_id else None,
+                "text": self.blocklist.screen(chunk.text),
+                "section": self.blocklist.screen(shorten(chunk.section or "", 2 * MAX_CHARACTERS)) or None,
+                "section_id": self.blocklist.mask(chunk.section_id) if chunk.section_id else None,
             }
             chunk = chunk.model_copy(update=screened)
             encoded = chunk.text.encode("utf-8", "replace")

@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
 
 import orjson
 from pydantic import ValidationError
 
 from refdesk.calls import (
+    Annotations,
     Answer,
     Call,
-    Caller,
     Event,
     ListChanged,
     Listener,
@@ -83,27 +83,8 @@ Entry = Mapping[str, Any] | ToolEntry
 """A list entry, or the tool that computes it for each call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Annotations:
-    """A tool's behaviour hints for clients."""
-
-    read_only: bool = True
-    destructive: bool = False
-    idempotent: bool = True
-    open_world: bool = False
-
-    def wire(self) -> dict[str, bool]:
-        """Return the hints in their wire shape, without the protocol's defaults and those implied by another."""
-        if self.read_only:
-            hints = {"readOnlyHint": True}
-        else:
-            hints = {"destructiveHint": False} if not self.destructive else {}
-            hints |= {"idempotentHint": True} if self.idempotent else {}
-        return hints if self.open_world else {**hints, "openWorldHint": False}
-
-
 @dataclass(frozen=True)
-class Tool(Generic[A]):
+class Tool(ToolEntry, Generic[A]):
     """Declaration of a tool."""
 
     name: str
@@ -113,14 +94,13 @@ class Tool(Generic[A]):
     arguments: type[A]
     handler: Callable[[A, Call], Awaitable[ToolResult]]
     result: type[Result] | None = None
-    annotations: Annotations = Annotations()
+    annotations: Annotations = field(default_factory=Annotations)
     choices: Mapping[str, Choices] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     """The published input schema, if it cannot be derived from the model."""
-    seconds: float | None = None
+    seconds: float | Callable[[Call], float | None] | None = None
     """Timeout of a call, if it differs from the default."""
     meta: Mapping[str, Any] | None = None
-    is_listed: ClassVar[bool] = True
 
     @property
     def is_live(self) -> bool:
@@ -129,11 +109,7 @@ class Tool(Generic[A]):
 
     def seconds_for(self, call: Call) -> float | None:
         """Return the declared timeout."""
-        return self.seconds
-
-    def is_open_to(self, caller: Caller) -> bool:
-        """Return True: access to declared tools is decided by toolsets and roles."""
-        return True
+        return self.seconds(call) if callable(self.seconds) else self.seconds
 
     def listing(self, call: Call) -> dict[str, Any]:
         """Return the tool's entry in `tools/list` for this caller."""
@@ -144,7 +120,6 @@ class Tool(Generic[A]):
 
     @cached_property
     def input_schema(self) -> Mapping[str, Any]:
-        """The whole schema of the arguments, without dynamic choices."""
         return self.schema if self.schema is not None else build_schema(self.arguments)
 
     @cached_property
@@ -172,7 +147,7 @@ class Tool(Generic[A]):
             listing["_meta"] = dict(self.meta)
         return listing
 
-    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+    async def __call__(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Validate the arguments, run the handler and build the result."""
         result = await self.handler(self._validate_arguments(arguments, call), call)
         if isinstance(result, Result):
@@ -182,9 +157,7 @@ class Tool(Generic[A]):
             return tool_answer([text_content(result)])
         return dict(result)
 
-    def _validate_arguments(self, arguments: object, call: Call) -> A:
-        if not isinstance(arguments, dict):
-            raise InvalidArguments([Problem("arguments", "must be an object")])
+    def _validate_arguments(self, arguments: dict[str, Any], call: Call) -> A:
         if len(arguments) > MAX_ARGUMENTS:
             raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         try:
@@ -450,8 +423,7 @@ class Dispatcher:
             _require_text(call.params, "name")
             raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
         try:
-            arguments = call.params.get("arguments")
-            return await tool({} if arguments is None else arguments, call)
+            return await tool(_read_arguments(call), call)
         except ToolFailure as failure:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
@@ -493,9 +465,7 @@ class Dispatcher:
         return self._paginate(call, "prompts", self._get_view("prompts", call, build))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
-        prompt = self._require_prompt(_require_text(call.params, "name"), call)
-        arguments = call.params.get("arguments")
-        return await prompt.get({} if arguments is None else arguments, call)
+        return await self._require_prompt(_require_text(call.params, "name"), call).get(_read_arguments(call), call)
 
     async def _complete(self, call: Call) -> dict[str, Any]:
         reference, argument = _require_mapping(call.params, "ref"), _require_mapping(call.params, "argument")
@@ -574,6 +544,13 @@ def _require_text(params: Mapping[str, Any], name: str, prefix: str = "", *, emp
         rule = "is required" if value is None else "must be a string" if not isinstance(value, str) else "is empty"
         raise InvalidArguments([Problem(prefix + name, rule)])
     return value
+
+
+def _read_arguments(call: Call) -> dict[str, Any]:
+    arguments = call.params.get("arguments")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise InvalidArguments([Problem("arguments", "must be an object")])
+    return arguments or {}
 
 
 def _require_mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:

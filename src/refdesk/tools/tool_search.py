@@ -11,8 +11,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,14 +21,14 @@ from anyio import to_thread
 from numpy.typing import NDArray
 from pydantic import Field
 
-from refdesk.calls import Call, Handler, ToolEntry
+from refdesk.calls import Annotations, Call, Handler, ToolEntry
 from refdesk.engines.analyzer import extract_index_terms, is_stop_word, weigh_query_terms
 from refdesk.engines.ranking import Scores, fuse, select_top
 from refdesk.errors import DependencyError, InvalidArguments, Problem
 from refdesk.support.tasks import cancel_all
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.proxied import ProxiedTool
-from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Annotations, Registry, Tool
+from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Tool, add_tools, tool
 from refdesk.validation import nearest_name, shorten
 
 logger = logging.getLogger(__name__)
@@ -88,34 +87,11 @@ class _WorstCaseAnnotations(Annotations):
         return {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": False, "openWorldHint": True}
 
 
-@dataclass(frozen=True)
-class _CallTool(Tool[CallTool]):
-    """`call_tool`, with the timeout of the tool that it calls."""
-
-    inner_seconds: Callable[[Call], float | None] = lambda call: None
-
-    def seconds_for(self, call: Call) -> float | None:
-        return self.inner_seconds(call)
-
-
-@asynccontextmanager
-async def open_tool_search(
-    open_tools: OpenTools, handle: Handler, registry: Registry, embed: Embed | None = None
-) -> AsyncIterator[ToolSearch]:
-    """Register both tools; see `ToolSearch`."""
-    search = ToolSearch(open_tools, handle, registry, embed)
-    search.register()
-    try:
-        yield search
-    finally:
-        await search.close()
-
-
 class ToolSearch:
     """Searches tools and calls them like a direct call."""
 
-    def __init__(self, open_tools: OpenTools, handle: Handler, registry: Registry, embed: Embed | None) -> None:
-        """`open_tools` returns the tools a caller may use, listed or not.
+    def __init__(self, open_tools: OpenTools, handle: Handler, registry: Registry, embed: Embed | None = None) -> None:
+        """Register both tools. `open_tools` returns the tools a caller may use, listed or not.
 
         `handle` answers a call for one of them, under the same policies as a direct call.
         """
@@ -127,26 +103,9 @@ class ToolSearch:
         self._index: ToolIndex | None = None
         self._is_indexed = asyncio.Event()
         self._indexing: asyncio.Task[None] | None = None
-
-    def register(self) -> None:
-        """Register both tools."""
-        self._registry.add_tool(
+        add_tools(registry, self, DOWNSTREAM_TOOLSET)
+        registry.add_tool(
             Tool(
-                name=SEARCH,
-                title="Search tools",
-                description=(
-                    "Find tools of the connected servers by what they do. Answers with the name, description and "
-                    f"inputSchema of the best; call one with {CALL}."
-                ),
-                toolset=DOWNSTREAM_TOOLSET,
-                arguments=SearchTools,
-                handler=self.search,
-                result=FoundTools,
-                meta={"anthropic/alwaysLoad": True},
-            )
-        )
-        self._registry.add_tool(
-            _CallTool(
                 name=CALL,
                 title="Call a tool",
                 description=f"Call a tool that {SEARCH} found, with arguments that fit its inputSchema.",
@@ -155,21 +114,27 @@ class ToolSearch:
                 handler=self.call,
                 annotations=_WorstCaseAnnotations(),
                 meta={"anthropic/alwaysLoad": True},
-                inner_seconds=self._find_timeout,
+                seconds=self._find_timeout,
             )
         )
 
     def index(self, tools: Iterable[ProxiedTool]) -> None:
         """Replace the indexed tools, in the background."""
-        self._pending = [describe_tool(tool.name, tool.server.name, tool.definition) for tool in tools]
+        self._pending = [describe_tool(tool.name, tool.definition) for tool in tools]
         self._start_indexing()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop indexing."""
         if self._indexing is not None:
             await cancel_all([self._indexing])
 
-    async def search(self, arguments: SearchTools, call: Call) -> FoundTools:
+    @tool(
+        "Search tools",
+        "Find tools of the connected servers by what they do. Answers with the name, description and inputSchema of "
+        f"the best; call one with {CALL}.",
+        meta={"anthropic/alwaysLoad": True},
+    )
+    async def search_tools(self, arguments: SearchTools, call: Call) -> FoundTools:
         # Decided before waiting, since the tools may change meanwhile.
         usable = {tool.name: tool for tool in self._open_tools(call) if isinstance(tool, ProxiedTool)}
         if arguments.server is not None:
@@ -238,10 +203,9 @@ class ToolDescription:
     """The searchable fields of a tool."""
 
     name: str
-    server: str
     title: str
     description: str
-    arguments: tuple[str, ...]
+    arguments: str
 
     @property
     def text(self) -> str:
@@ -255,7 +219,7 @@ class ToolDescription:
             (self.name, NAME_WEIGHT),
             (self.title, TITLE_WEIGHT),
             (self.description, DESCRIPTION_WEIGHT),
-            (" ".join(self.arguments), ARGUMENT_WEIGHT),
+            (self.arguments, ARGUMENT_WEIGHT),
         )
         counts: Counter[str] = Counter()
         for text, weight in fields:
@@ -265,12 +229,12 @@ class ToolDescription:
         return counts
 
 
-def describe_tool(name: str, server: str, definition: Mapping[str, Any]) -> ToolDescription:
+def describe_tool(name: str, definition: Mapping[str, Any]) -> ToolDescription:
     """Return the searchable fields of a tool definition."""
     properties = definition["inputSchema"].get("properties") or {}
     title = definition.get("title") or (definition.get("annotations") or {}).get("title")
-    arguments = tuple(_format_argument(argument, schema) for argument, schema in properties.items())
-    return ToolDescription(name, server, str(title or ""), str(definition.get("description") or ""), arguments)
+    arguments = " ".join(_format_argument(argument, schema) for argument, schema in properties.items())
+    return ToolDescription(name, str(title or ""), str(definition.get("description") or ""), arguments)
 
 
 def _format_argument(name: str, schema: Any) -> str:
