@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from refdesk.engines.base import DocumentInfo, Hit
-from refdesk.tools.hits import build_hit_metadata, drop_duplicates, get_source, merge_adjacent
+from refdesk.tools.passages import build_hit_metadata, drop_duplicates, get_source, merge_adjacent
 
 PROSE = "The planner chooses an index scan when the estimated cost of the rows it fetches is below that of a full scan"
 

@@ -28,8 +28,8 @@ from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
-from refdesk.tools.hits import get_source
 from refdesk.tools.input_requests import NO_CALLBACKS
+from refdesk.tools.passages import get_source
 from refdesk.tools.proxied import Reach
 from refdesk.validation import shorten
 

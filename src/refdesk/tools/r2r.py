@@ -23,10 +23,16 @@ from refdesk.engines.base import IN_PROGRESS, Engine, EngineWriter, Hit, Listing
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
-from refdesk.tools.hits import build_hit_metadata, make_excerpt, search_distinct
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS, MaxTokens, format_path
-from refdesk.tools.passages import Passages, format_pending, search_passages
+from refdesk.tools.passages import (
+    Passages,
+    build_hit_metadata,
+    format_pending,
+    make_excerpt,
+    search_distinct,
+    search_passages,
+)
 from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.validation import shorten
 
