@@ -12,12 +12,12 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.client.handlers import HandlerCallbacks, Handlers, OnProgress
+from refdesk.downstream.client.handlers import Handlers, OnProgress
 from refdesk.downstream.connection.connection import Connection, Status
 from refdesk.downstream.jsonrpc import Message
 from refdesk.downstream.session import ServerProfile, SessionOptions
@@ -168,7 +168,8 @@ class Client:
         self._on_status = on_status
         self._is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notifications: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue(MAX_NOTIFICATIONS)
-        self._callbacks = HandlerCallbacks(handlers) if handlers.has_call_handlers else None
+        has_call_handlers = handlers.capabilities or handlers.progress or handlers.log
+        self._callbacks = handlers if has_call_handlers else None
         self._connection = Connection(
             name,
             settings,
@@ -384,7 +385,7 @@ class Client:
 
         async def dispatch_notifications() -> None:
             while True:
-                await self._handlers.notify(*await self._notifications.get())
+                await self._handlers.tell(*await self._notifications.get())
 
         connection = asyncio.create_task(self._connection.run(), name=f"client {self.name}")
         dispatcher = asyncio.create_task(dispatch_notifications(), name=f"client {self.name} news")
@@ -443,12 +444,12 @@ class Client:
         self, method: str, params: Mapping[str, Any], seconds: float | None = None, progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
         """Send a request. While its result requires input, repeat it with the answers, within the timeout in total."""
-        callbacks = self._callbacks if progress is None else HandlerCallbacks(self._handlers, progress)
+        callbacks = self._callbacks if progress is None else replace(self._handlers, progress=progress)
         result = await self._connection.request(method, params, callbacks=callbacks, seconds=seconds)
         if result.get("resultType") != "input_required":
             return result
         limit = self._connection.call_seconds if seconds is None else seconds
-        callbacks = callbacks or HandlerCallbacks(self._handlers)
+        callbacks = callbacks or self._handlers
         try:
             async with asyncio.timeout(limit):
                 for _ in range(MAX_ROUNDS):
@@ -461,7 +462,7 @@ class Client:
             raise ServerTooSlow(message) from None
         raise ServerTalksNonsense(f"The server {self.name!r} asked {MAX_ROUNDS} times without an answer")
 
-    async def _answer_input_requests(self, result: Message, callbacks: HandlerCallbacks) -> dict[str, Any]:
+    async def _answer_input_requests(self, result: Message, callbacks: Handlers) -> dict[str, Any]:
         """Return the parameters to add to the repeated call."""
         requests = result.get("inputRequests")
         if not isinstance(requests, dict) or not all(
