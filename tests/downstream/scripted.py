@@ -27,20 +27,17 @@ def server_settings(**settings: Any) -> McpServerConfig:
     return McpServerConfig(command="nothing", **settings)
 
 
-class _Session:
+class _Session(Transport):
     """A Transport to a scripted server."""
 
     def __init__(self, server: Scripted, listener: TransportListener) -> None:
+        super().__init__("scripted", listener)
         self._server = server
-        self._listener = listener
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         answer = self._server.hear(message)
         if answer is not None:
             asyncio.get_running_loop().call_soon(self._listener.on_message, answer)
-
-    def set_protocol_version(self, version: str) -> None:
-        return
 
 
 class Scripted:

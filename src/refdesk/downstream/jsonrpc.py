@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -78,9 +79,16 @@ class TransportListener(Protocol):
         """Handle the end of the connection. Called once, also when this side closes it."""
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """An open connection to a server. The task that owns it opens and closes it as a context manager."""
 
+    def __init__(self, name: str, listener: TransportListener) -> None:
+        self.name = name
+        self._listener = listener
+        self._error: RefdeskError | None = None
+        """Why the connection has ended."""
+
+    @abstractmethod
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. `headers` are for transports that have headers.
 
@@ -90,7 +98,18 @@ class Transport(Protocol):
         """
 
     def set_protocol_version(self, version: str) -> None:
-        """Set the negotiated version. Called once, right after the handshake."""
+        """Set the negotiated version, if the transport depends on it. Called once, right after the handshake."""
+        return
+
+    def _close_with(self, error: RefdeskError) -> None:
+        """Mark the connection as ended, and report the first reason."""
+        if self._error is None:
+            self._error = error
+            self._listener.on_close(error)
+
+    def _raise_if_closed(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.detail)
 
 
 class Callbacks(Protocol):

@@ -39,7 +39,6 @@ class SseTransport(HttpTransport):
 
     def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener, accept: str) -> None:
         super().__init__(name, settings, listener, accept)
-        self._is_open = False
         self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
         self._reader: asyncio.Task[None] | None = None
 
@@ -60,14 +59,13 @@ class SseTransport(HttpTransport):
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POST a message. The response to a request arrives on the stream."""
-        if not self._is_open:
-            raise self._build_closed_error()
+        self._raise_if_closed()
         response = await self.post(message, headers, self._post_url.result())
         try:
             if response.status == 404:
                 # The session is unknown. Any other status concerns this message alone.
                 self._close_with(self._build_closed_error())
-                raise self._build_closed_error()
+                self._raise_if_closed()
             if response.status >= 300:
                 raise self.build_status_error(response)
         except BaseException:
@@ -114,7 +112,6 @@ class SseTransport(HttpTransport):
             self.deliver_event(event, None)
         elif not self._post_url.done():
             self._post_url.set_result(self._resolve_post_url(event.data))
-            self._is_open = True
 
     def _resolve_post_url(self, named: bytes) -> URL:
         """Return the URL that the server names, if it has the same origin."""
@@ -125,11 +122,6 @@ class SseTransport(HttpTransport):
         if place.user is not None or place.origin() != self.url.origin():
             raise self.build_protocol_error("names a URL for messages on another origin")
         return place
-
-    def _close_with(self, error: RefdeskError) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._listener.on_close(error)
 
     def _build_closed_error(self) -> ServerGone:
         return ServerGone(f"The connection to the server {self.name!r} has ended")

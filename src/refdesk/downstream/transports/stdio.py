@@ -27,6 +27,7 @@ from refdesk.downstream.jsonrpc import (
     PART_COUNT_THRESHOLD,
     Message,
     NotTaken,
+    Transport,
     TransportListener,
     deliver_batch,
     encode_message,
@@ -104,7 +105,7 @@ async def open_stdio(
         await _run_uncancelled(transport.close())
 
 
-class StdioTransport:
+class StdioTransport(Transport):
     """A running server process and its three pipes."""
 
     def __init__(
@@ -116,10 +117,8 @@ class StdioTransport:
         end_timeouts: EndTimeouts,
         exit_grace_seconds: float,
     ) -> None:
-        self.name = name
+        super().__init__(name, listener)
         self._exit_grace_seconds = exit_grace_seconds
-        self._listener = listener
-        self._error: RefdeskError | None = None
         self._exit_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -156,14 +155,10 @@ class StdioTransport:
         line = encode_message(self.name, message, orjson.OPT_APPEND_NEWLINE)
         while self._stdin.drained is not None and self._error is None:
             await asyncio.shield(self._stdin.drained)
-        if self._error is not None:
-            raise type(self._error)(self._error.detail)
+        self._raise_if_closed()
         if self._exit_timer is not None:
             raise NotTaken(f"The server {self.name!r} is at its end")
         self._stdin.write(line)
-
-    def set_protocol_version(self, version: str) -> None:
-        """Do nothing: the transport doesn't depend on the version."""
 
     async def close(self) -> None:
         """Report the loss, end the process and close the pipes."""
@@ -199,13 +194,11 @@ class StdioTransport:
         self._process.kill()
 
     def _close_with(self, error: RefdeskError) -> None:
-        if self._error is None:
-            self._error = error
-            if self._exit_timer is not None:
-                self._exit_timer.cancel()
-            self._stdout.is_muted = True
-            self._stdin.resume_writing()  # wakes senders, which then see the error
-            self._listener.on_close(error)
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
+        self._stdout.is_muted = True
+        self._stdin.resume_writing()  # wakes senders, which then see the error
+        super()._close_with(error)
 
 
 class _Pipe(asyncio.Protocol):

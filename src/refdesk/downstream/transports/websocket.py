@@ -18,6 +18,7 @@ from refdesk.downstream.jsonrpc import (
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
     Message,
+    Transport,
     TransportListener,
     deliver_batch,
     encode_message,
@@ -81,7 +82,7 @@ async def open_websocket(
                 await cancel_all(tasks)
 
 
-class WebSocketTransport:
+class WebSocketTransport(Transport):
     """WebSocket `Transport`."""
 
     def __init__(
@@ -92,18 +93,16 @@ class WebSocketTransport:
         listener: TransportListener,
         max_bytes: int,
     ) -> None:
-        self._name = name
+        super().__init__(name, listener)
         self._connection = connection
         self._tcp = tcp
-        self._listener = listener
         self._max_bytes = max_bytes
         self._pong = asyncio.Event()
-        self._error: RefdeskError | None = None
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. Waits while the server doesn't read."""
         self._raise_if_closed()
-        text = encode_message(self._name, message)
+        text = encode_message(self.name, message)
         try:
             # Senders that wait for the buffer share a future in aiohttp, so cancelling one would cancel all.
             await asyncio.shield(self._connection.send_frame(text, WSMsgType.TEXT))
@@ -111,12 +110,9 @@ class WebSocketTransport:
             self._close_with(self._build_hangup_error())
         self._raise_if_closed()
 
-    def set_protocol_version(self, version: str) -> None:
-        """Do nothing: the transport doesn't depend on the version."""
-
     async def read(self) -> None:
         """Deliver messages until the connection closes."""
-        error: RefdeskError = ServerGone(f"The connection to the server {self._name!r} is no longer read")
+        error: RefdeskError = ServerGone(f"The connection to the server {self.name!r} is no longer read")
         try:
             while True:
                 frame = await self._connection.receive()
@@ -149,13 +145,13 @@ class WebSocketTransport:
                         await self._connection.ping()
                         await self._pong.wait()
                 except TimeoutError:
-                    self._close_with(ServerGone(f"The server {self._name!r} no longer answers"))
+                    self._close_with(ServerGone(f"The server {self.name!r} no longer answers"))
                     self._tcp.abort()
                     return
 
     async def close(self, seconds: float) -> None:
         """Run the closing handshake, and abort if the server doesn't answer it."""
-        self._close_with(ServerGone(f"The connection to the server {self._name!r} was closed"))
+        self._close_with(ServerGone(f"The connection to the server {self.name!r} was closed"))
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -163,19 +159,9 @@ class WebSocketTransport:
         finally:
             self._tcp.abort()  # discards data that the server hasn't read; closing alone would wait for it
 
-    def _close_with(self, error: RefdeskError) -> None:
-        """Mark the connection as closed and report the first reason."""
-        if self._error is None:
-            self._error = error
-            self._listener.on_close(error)
-
-    def _raise_if_closed(self) -> None:
-        if self._error is not None:
-            raise type(self._error)(self._error.detail)
-
     def _map_close(self, frame: WSMessage) -> RefdeskError:
         """Return the error for the last frame. The server's own reason text is left out."""
-        server = f"The server {self._name!r}"
+        server = f"The server {self.name!r}"
         if frame.type is WSMsgType.CLOSE:
             return ServerGone(f"{server} closed the connection with the WebSocket code {frame.data}")
         if isinstance(frame.data, aiohttp.WebSocketError):
@@ -186,7 +172,7 @@ class WebSocketTransport:
 
     def _build_hangup_error(self) -> ServerGone:
         code = aiohttp.WSCloseCode.ABNORMAL_CLOSURE
-        return ServerGone(f"The server {self._name!r} dropped the connection: WebSocket code {code:d}")
+        return ServerGone(f"The server {self.name!r} dropped the connection: WebSocket code {code:d}")
 
 
 def _deliver_text(listener: TransportListener, text: str) -> None:
