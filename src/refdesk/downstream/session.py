@@ -154,7 +154,6 @@ class Session:
         self._settings = settings
         self._open_transport = open_transport
         self._options = options
-        self._is_modern = False
         self._is_ending = False
         self._ending = asyncio.Event()
         self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -179,7 +178,7 @@ class Session:
         handshake get them with each request.
         """
         headers = None
-        if self._is_modern:
+        if self.server_profile.is_modern:
             capabilities = self._options.capabilities if capabilities is None else capabilities
             params = add_envelope(self.server_profile.version, params, capabilities, self.level)
             mirrored = self.mirrored.get(params.get("name", "")) if method == "tools/call" and self.mirrored else None
@@ -234,7 +233,7 @@ class Session:
         fields = {"server": self.name, "method": method, "entries": len(entries)}
         logger.debug("downstream.listed", extra={"fields": fields})
         entries = entries[:MAX_LIST_ENTRIES]
-        return self._record_mirrored(entries) if member == "tools" and self._is_modern else entries
+        return self._record_mirrored(entries) if member == "tools" and self.server_profile.is_modern else entries
 
     def _select_usable(self, member: str, given: Any) -> list[Message]:
         """Return the valid entries of a page. The others are logged and dropped."""
@@ -291,7 +290,7 @@ class Session:
         transport.set_protocol_version(profile.version)
         if not profile.is_modern:
             await self.peer.notify("notifications/initialized")
-        self.server_profile, self._is_modern = profile, profile.is_modern
+        self.server_profile = profile
 
     async def _initialize_or_discover(self, version: str) -> ServerProfile:
         """Run the handshake, or `server/discover` if the server rejects it."""
@@ -429,7 +428,7 @@ class Session:
     async def _probe(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self.request("server/discover" if self._is_modern else "ping")
+                await self.request("server/discover" if self.server_profile.is_modern else "ping")
         except ServerRefused:
             return  # an error is an answer, too
         except (DependencyError, TimeoutError) as error:
