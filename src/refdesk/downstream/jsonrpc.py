@@ -210,15 +210,12 @@ class Peer:
             if pending.notifier is not None:
                 pending.notifier.cancel()
             if pending.server_requests:
-                self._transfer_server_requests(pending, pending.server_requests)
+                self._transfer_server_requests(pending)
         return self._unwrap_result(answer)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification."""
-        message: Message = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
-        await self._require_transport().send(message)
+    async def notify(self, method: str) -> None:
+        """Send a notification without parameters."""
+        await self._require_transport().send({"jsonrpc": "2.0", "method": method})
 
     async def close(self) -> None:
         """Cancel all background tasks. The transport is closed by its owner."""
@@ -380,17 +377,15 @@ class Peer:
         finally:
             self._unsent -= 1
 
-    def _transfer_server_requests(
-        self, pending: PendingRequest, server_requests: dict[str | int, asyncio.Task[None]]
-    ) -> None:
+    def _transfer_server_requests(self, pending: PendingRequest) -> None:
         """Move open server requests to another call of the same client, or cancel them."""
         others = self._list_same_client(pending) if self.has_ambiguous_requests else []
         if not others:
-            for task in server_requests.values():
+            for task in pending.server_requests.values():
                 task.cancel()
             return
         transferred = others[0].server_requests
-        for id, task in server_requests.items():
+        for id, task in pending.server_requests.items():
             transferred[id] = task
             task.add_done_callback(partial(transferred.pop, id))  # the task is the default of `pop`
 
@@ -428,10 +423,19 @@ def _encode_mapping(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not known to JSON")
 
 
-def deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
-    """Deliver the messages of a batch. Anything else in it is reported as garbage."""
-    for message in messages:
+def deliver_messages(listener: TransportListener, content: Any) -> bool:
+    """Deliver a message or the messages of a batch. Return False if the content is neither.
+
+    Anything else in a batch is reported as garbage.
+    """
+    if type(content) is dict:
+        listener.on_message(content)
+        return True
+    if not isinstance(content, list) or not 0 < len(content) <= MAX_BATCH:
+        return False
+    for message in content:
         if isinstance(message, dict):
             listener.on_message(message)
         else:
             listener.on_garbage("something in a batch that is no message")
+    return True

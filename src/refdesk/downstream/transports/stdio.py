@@ -22,14 +22,13 @@ import orjson
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import (
-    MAX_BATCH,
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
     Message,
     NotTaken,
     Transport,
     TransportListener,
-    deliver_batch,
+    deliver_messages,
     encode_message,
 )
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
@@ -307,11 +306,7 @@ class _Output(_Pipe):
             if line and not line.isspace():
                 self._report_garbage(line)
             return
-        if type(message) is dict:
-            self._listener.on_message(message)
-        elif isinstance(message, list) and 0 < len(message) <= MAX_BATCH:
-            deliver_batch(self._listener, message)
-        else:
+        if not deliver_messages(self._listener, message):
             self._report_garbage(line)
 
     def _report_garbage(self, line: bytes | bytearray) -> None:

@@ -14,13 +14,12 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientWebS
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import (
-    MAX_BATCH,
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
     Message,
     Transport,
     TransportListener,
-    deliver_batch,
+    deliver_messages,
     encode_message,
 )
 from refdesk.downstream.transports.http import parse_url_and_headers
@@ -185,11 +184,7 @@ def _deliver_text(listener: TransportListener, text: str) -> None:
     except orjson.JSONDecodeError:
         listener.on_garbage(f"no JSON: {text[:MAX_QUOTE_CHARACTERS]!r}")
         return
-    if type(content) is dict:
-        listener.on_message(content)
-    elif isinstance(content, list) and 0 < len(content) <= MAX_BATCH:
-        deliver_batch(listener, content)
-    else:
+    if not deliver_messages(listener, content):
         listener.on_garbage(f"JSON that is no message: {text[:MAX_QUOTE_CHARACTERS]!r}")
 
 
