@@ -122,6 +122,8 @@ class Connection:
         self._mirrored: dict[str, Mirrored] = {}
         self._deadlines: dict[float, Deadlines] = {}
         self._subscriptions = SubscriptionState()
+        self._subscribers: dict[str, list[Hashable]] = {}
+        """Subscribers by URI, once per subscription, also while that is only requested."""
         self._background = TaskSet()
         self._pool: PersistentSession | EphemeralSessions
         if settings.session == "short":
@@ -183,24 +185,32 @@ class Connection:
 
     async def subscribe(self, uri: str, subscriber: Hashable) -> None:
         """Subscribe to a resource, once for all subscribers. Pair it with `unsubscribe`, unless it raises."""
-        if self._subscriptions.add(uri, subscriber):
+        subscribers = self._subscribers.setdefault(uri, [])
+        subscribers.append(subscriber)
+        if len(subscribers) == 1:
             try:
                 await self.request(SUBSCRIBE, {"uri": uri})
             except BaseException:
-                self._subscriptions.remove(uri, subscriber)
+                self._remove_subscriber(uri, subscriber)
                 raise
 
     def unsubscribe(self, uri: str, subscriber: Hashable) -> bool:
         """Remove a subscriber, and cancel the subscription after the last one. Return whether it was subscribed."""
-        if not self._subscriptions.is_subscriber(uri, subscriber):
+        if subscriber not in self._subscribers.get(uri, ()):
             return False
-        if self._subscriptions.remove(uri, subscriber):
+        self._remove_subscriber(uri, subscriber)
+        if not self.has_subscribers(uri):
             self._background.spawn(self._request_best_effort(UNSUBSCRIBE, {"uri": uri}))
         return True
 
+    def _remove_subscriber(self, uri: str, subscriber: Hashable) -> None:
+        self._subscribers[uri].remove(subscriber)
+        if not self._subscribers[uri]:
+            del self._subscribers[uri]
+
     def has_subscribers(self, uri: str) -> bool:
         """Whether anyone is subscribed to a resource of this server."""
-        return self._subscriptions.has_subscribers(uri)
+        return uri in self._subscribers
 
     def set_level(self, level: str) -> None:
         """Set the log level of this session and of later ones, if the server supports logging."""
@@ -211,7 +221,7 @@ class Connection:
 
     async def _request_best_effort(self, method: str, params: Mapping[str, Any]) -> None:
         """Send an optional request, unless it would cancel a subscription that is new. Failures are only logged."""
-        if method == UNSUBSCRIBE and self._subscriptions.has_subscribers(params["uri"]):
+        if method == UNSUBSCRIBE and self.has_subscribers(params["uri"]):
             return
         try:
             await self.request(method, params)
