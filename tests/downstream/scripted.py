@@ -12,7 +12,7 @@ from typing import Any
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Message, Transport, TransportListener
 from refdesk.errors import ServerAway, ServerGone
 from tests.waiting import PATIENCE_SECONDS
@@ -156,7 +156,6 @@ async def fleet_of(
 
     watch = Watch()
     used = {name: configured.get(name, server_settings()) for name in servers}
-    async with open_fleet(
-        settings or DownstreamConfig(), folder, used, reserved=reserved, counts=watch, connect=connect
-    ) as fleet:
+    fleet = Fleet(settings or DownstreamConfig(), folder, reserved=reserved, counts=watch, connect=connect)
+    async with fleet.run(used):
         yield fleet, watch

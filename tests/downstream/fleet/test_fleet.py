@@ -14,7 +14,7 @@ import pytest
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import ToolRules
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import ConfigError, RefdeskError, ServerAway
@@ -404,7 +404,7 @@ async def test_secrets_are_nowhere_in_what_is_described(tmp_path: Path) -> None:
 async def test_pins_that_cannot_be_understood_keep_the_fleet_from_opening(tmp_path: Path) -> None:
     (tmp_path / "pins.json").write_text("{")
     with pytest.raises(ConfigError, match=r"pins\.json"):
-        async with open_fleet(DownstreamConfig(), tmp_path):
+        async with Fleet(DownstreamConfig(), tmp_path).run({}):
             pytest.fail("it opened")
 
 

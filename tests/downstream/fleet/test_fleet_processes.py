@@ -13,7 +13,7 @@ import pytest
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.session import MAX_LIST_ENTRIES
 from refdesk.downstream.transports.stdio import open_stdio
@@ -33,7 +33,7 @@ async def fleet_of(
     # With its first pipe to a process, the loop itself opens a file that it keeps.
     await (await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)).communicate()
     watch, before = Watch(), Belongings.now()
-    async with open_fleet(DownstreamConfig(), folder, servers, counts=watch, connect=connect) as fleet:
+    async with Fleet(DownstreamConfig(), folder, counts=watch, connect=connect).run(servers) as fleet:
         yield fleet, watch
     await before.are_all()
 

@@ -76,7 +76,7 @@ class FleetMetrics(Protocol):
 
 
 class Fleet:
-    """The downstream servers and their common catalogue. Created by `open_fleet`."""
+    """The downstream servers and their common catalogue. `run` starts and stops them."""
 
     def __init__(
         self,
@@ -85,10 +85,9 @@ class Fleet:
         *,
         reserved: Callable[[str], bool] = lambda name: False,
         counts: FleetMetrics | None = None,
-        started: Callable[[Connection], None] | None = None,
         connect: Callable[..., Connection] = Connection,
     ) -> None:
-        """`reserved` returns whether a name is taken. `started` is called with every connection before it's used."""
+        """`reserved` returns whether a name is taken. `connect` creates the connection of a server."""
         self.pins = Pins(folder)
         self.revision = 0
         """Increases whenever the catalogue may have changed."""
@@ -96,7 +95,6 @@ class Fleet:
         self._list_cache = ListCache(folder)
         self._reserved = reserved
         self._counts = counts
-        self._started = started
         self._connect = connect
         self.disabled: dict[str, McpServerConfig] = {}
         """Configured servers that are disabled."""
@@ -213,6 +211,22 @@ class Fleet:
 
     # Servers
 
+    @asynccontextmanager
+    async def run(self, servers: Mapping[str, McpServerConfig]) -> AsyncIterator[Fleet]:
+        """Start servers in the background, yield the fleet, and stop its servers at the end.
+
+        Raises ConfigError if the pins file is invalid.
+        """
+        await asyncio.to_thread(self.pins.list_held)
+        watching = asyncio.create_task(self._watch_pins())
+        try:
+            await self.apply(servers)
+            yield self
+        finally:
+            watching.cancel()
+            await self._close()
+            await asyncio.wait({watching})
+
     async def apply(self, servers: Mapping[str, McpServerConfig]) -> None:
         """Apply server settings: start new servers, stop removed ones and reconnect changed ones.
 
@@ -243,7 +257,7 @@ class Fleet:
             self._announce_now()
             await _wait_for_tasks(ending)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Stop all servers concurrently."""
         with CancelScope(shield=True):
             async with self._apply_lock:
@@ -255,7 +269,7 @@ class Fleet:
                     task.cancel()
                 await _wait_for_tasks(tasks)
 
-    async def watch_pins(self) -> None:
+    async def _watch_pins(self) -> None:
         """Apply approvals made by other processes, until cancelled."""
         stamp = read_stamp(self.pins.path)
         while True:
@@ -300,8 +314,6 @@ class Fleet:
 
     def _start(self, member: Member, before: Member | None) -> None:
         connection = member.connection
-        if self._started is not None:
-            self._started(connection)
         ending = self._tasks.get(before.connection) if before is not None else None
         task = asyncio.create_task(self._run_member(member, ending), name=f"downstream {connection.name}")
         self._tasks[connection] = task
@@ -349,33 +361,6 @@ class Fleet:
         for name in self._announced.list_changes(before):
             for listener in self._listeners:
                 listener(name)
-
-
-@asynccontextmanager
-async def open_fleet(
-    settings: DownstreamConfig,
-    folder: Path,
-    servers: Mapping[str, McpServerConfig] | None = None,
-    *,
-    reserved: Callable[[str], bool] = lambda name: False,
-    counts: FleetMetrics | None = None,
-    started: Callable[[Connection], None] | None = None,
-    connect: Callable[..., Connection] = Connection,
-) -> AsyncIterator[Fleet]:
-    """Open a fleet whose servers start in the background, and stop them at the end.
-
-    Raises ConfigError if the pins file is invalid.
-    """
-    fleet = Fleet(settings, folder, reserved=reserved, counts=counts, started=started, connect=connect)
-    await asyncio.to_thread(fleet.pins.list_held)
-    watching = asyncio.create_task(fleet.watch_pins())
-    try:
-        await fleet.apply(servers or {})
-        yield fleet
-    finally:
-        watching.cancel()
-        await fleet.close()
-        await asyncio.wait({watching})
 
 
 async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:
