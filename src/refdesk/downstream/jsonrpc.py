@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from uuid import uuid4
 
 import orjson
@@ -80,13 +80,32 @@ class TransportListener(Protocol):
 
 
 class Transport(ABC):
-    """An open connection to a server. The task that owns it opens and closes it as a context manager."""
+    """A connection to a server. The task that owns it opens and closes it as a context manager."""
 
     def __init__(self, name: str, listener: TransportListener) -> None:
         self.name = name
         self._listener = listener
         self._error: RefdeskError | None = None
         """Why the connection has ended."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect to the server, if that's necessary before the first message. Raises ServerAway if that fails."""
+        return
+
+    async def close(self) -> None:
+        """Report the end of the connection, and release everything. Also called if `open` failed."""
+        return
 
     @abstractmethod
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:

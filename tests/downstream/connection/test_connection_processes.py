@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.stdio import open_stdio
+from refdesk.downstream.transports.stdio import StdioTransport
 from refdesk.errors import BreakerOpen, ServerAway, ServerGone, ServerTalksNonsense, ServerTooSlow
 from tests.downstream.connecting import bad_stdio, call, is_alive, run_connection
 from tests.downstream.transports.stdio_rig import BRISK
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
-OPEN_BRISKLY = partial(open_stdio, end_timeouts=BRISK)
+OPEN_BRISKLY = partial(StdioTransport, end_timeouts=BRISK)
 """For servers that only SIGKILL ends."""
 
 

@@ -6,8 +6,7 @@ The first event names the URL for the POSTs. A URL of another origin is rejected
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 import aiohttp
 from yarl import URL
@@ -23,27 +22,16 @@ MAX_ADDRESS_BYTES = 8192
 """Maximum length of the URL that the server names for messages."""
 
 
-@asynccontextmanager
-async def open_sse(name: str, settings: McpServerConfig, listener: TransportListener) -> AsyncIterator[SseTransport]:
-    """Open the event stream, and wait until the server has named the URL for messages."""
-    transport = SseTransport(name, settings, listener, EVENTS)
-    try:
-        await transport.open()
-        yield transport
-    finally:
-        await transport.close()
-
-
 class SseTransport(HttpTransport):
     """HTTP+SSE `Transport`."""
 
-    def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener, accept: str) -> None:
-        super().__init__(name, settings, listener, accept)
+    def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener) -> None:
+        super().__init__(name, settings, listener, EVENTS)
         self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
         self._reader: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the stream and wait for the URL that it names."""
+        """Open the event stream, and wait until the server has named the URL for messages."""
         seconds = self.connect_seconds
         try:
             async with asyncio.timeout(seconds):

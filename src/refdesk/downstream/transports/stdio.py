@@ -12,8 +12,8 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from signal import Signals
 from typing import Any, cast
@@ -82,40 +82,20 @@ _CREDENTIAL = re.compile(
 """Values that follow these words look like credentials and are masked, whether we configured them or not."""
 
 
-@asynccontextmanager
-async def open_stdio(
-    name: str,
-    settings: McpServerConfig,
-    listener: TransportListener,
-    *,
-    on_stderr_line: Callable[[str], None] | None = None,
-    end_timeouts: EndTimeouts = END_TIMEOUTS,
-    exit_grace_seconds: float = EXIT_GRACE_SECONDS,
-) -> AsyncIterator[StdioTransport]:
-    """Start the server process. It and its child processes are gone within three seconds of leaving.
-
-    `on_stderr_line` receives each kept line of its stderr, with secrets masked.
-    """
-    transport = StdioTransport(name, settings, listener, on_stderr_line, end_timeouts, exit_grace_seconds)
-    try:
-        await _run_uncancelled(transport.connect())
-        yield transport
-    finally:
-        await _run_uncancelled(transport.close())
-
-
 class StdioTransport(Transport):
-    """A running server process and its three pipes."""
+    """A server process and its three pipes. It and its child processes are gone within three seconds of closing."""
 
     def __init__(
         self,
         name: str,
         settings: McpServerConfig,
         listener: TransportListener,
-        on_stderr_line: Callable[[str], None] | None,
-        end_timeouts: EndTimeouts,
-        exit_grace_seconds: float,
+        *,
+        on_stderr_line: Callable[[str], None] | None = None,
+        end_timeouts: EndTimeouts = END_TIMEOUTS,
+        exit_grace_seconds: float = EXIT_GRACE_SECONDS,
     ) -> None:
+        """Start the process. `on_stderr_line` receives each kept line of its stderr, with secrets masked."""
         super().__init__(name, listener)
         self._exit_grace_seconds = exit_grace_seconds
         self._exit_timer: asyncio.TimerHandle | None = None
@@ -136,7 +116,13 @@ class StdioTransport(Transport):
         """Process id of the server, which is also its process group id."""
         return self._process.pid
 
-    async def connect(self) -> None:
+    async def open(self) -> None:
+        await _run_uncancelled(self._connect_pipes())
+
+    async def close(self) -> None:
+        await _run_uncancelled(self._end())
+
+    async def _connect_pipes(self) -> None:
         """Connect the pipes to the event loop."""
         stdin, stdout, stderr = self._unclaimed_pipes
         try:
@@ -159,7 +145,7 @@ class StdioTransport(Transport):
             raise NotTaken(f"The server {self.name!r} is at its end")
         self._stdin.write(line)
 
-    async def close(self) -> None:
+    async def _end(self) -> None:
         """Report the loss, end the process and close the pipes."""
         self._close_with(ServerGone(f"The connection to the server {self.name!r} was closed"))
         self._stdin.close()

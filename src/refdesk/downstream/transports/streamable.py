@@ -48,23 +48,16 @@ LONGEST_PAUSE_SECONDS = 30.0
 """Limits for the delay, whatever the server sets."""
 
 
-@asynccontextmanager
-async def open_streamable(
-    name: str, settings: McpServerConfig, listener: TransportListener, *, delete_seconds: float = DELETE_SECONDS
-) -> AsyncIterator[StreamableHttpTransport]:
-    """Open a Streamable HTTP transport. Nothing is sent before the first message."""
-    transport = StreamableHttpTransport(name, settings, listener, delete_seconds)
-    try:
-        yield transport
-    finally:
-        await transport.close()
-
-
 class StreamableHttpTransport(HttpTransport):
-    """Streamable HTTP `Transport`."""
+    """Streamable HTTP `Transport`. Nothing is sent before the first message."""
 
     def __init__(
-        self, name: str, settings: McpServerConfig, listener: TransportListener, delete_seconds: float
+        self,
+        name: str,
+        settings: McpServerConfig,
+        listener: TransportListener,
+        *,
+        delete_seconds: float = DELETE_SECONDS,
     ) -> None:
         super().__init__(name, settings, listener, f"{JSON}, {EVENTS}")
         self._delete_seconds = delete_seconds
