@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -48,7 +48,26 @@ MAX_LIST_ENTRIES = 10_000
 MAX_LIST_BYTES = 16_777_216
 """Limits for reading one list: more than any real server offers, and small enough to keep for all servers."""
 
-_KEY_FIELDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
+ListName = Literal["tools", "prompts", "resources", "templates"]
+
+
+class ListKind(NamedTuple):
+    """How a list of a server is requested."""
+
+    method: str
+    capability: str
+    member: str
+    """Member of the result that has the entries."""
+    key: str
+    """Field that identifies an entry."""
+
+
+LISTS: Mapping[ListName, ListKind] = {
+    "tools": ListKind("tools/list", "tools", "tools", "name"),
+    "prompts": ListKind("prompts/list", "prompts", "prompts", "name"),
+    "resources": ListKind("resources/list", "resources", "resources", "uri"),
+    "templates": ListKind("resources/templates/list", "resources", "resourceTemplates", "uriTemplate"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +227,9 @@ class Session:
         self.has_answered = True
         return answer
 
-    async def list_all(self, method: str, member: str) -> list[Message]:
+    async def list_all(self, name: ListName) -> list[Message]:
         """Return all entries of a paged list, up to the limits for pages, entries and bytes."""
+        method = LISTS[name].method
         entries: list[Message] = []
         size = 0
         cursors: set[str] = set()
@@ -217,7 +237,7 @@ class Session:
         logger.debug("downstream.list_asked", extra={"fields": {"server": self.name, "method": method}})
         for _ in range(MAX_LIST_PAGES):
             page = await self.request(method, params)
-            usable = self._select_usable(member, page.get(member))
+            usable = self._select_usable(LISTS[name], page)
             entries += usable
             size += sum(map(_measure_size, usable))
             cursor = page.get("nextCursor")
@@ -233,16 +253,16 @@ class Session:
         fields = {"server": self.name, "method": method, "entries": len(entries)}
         logger.debug("downstream.listed", extra={"fields": fields})
         entries = entries[:MAX_LIST_ENTRIES]
-        return self._record_mirrored(entries) if member == "tools" and self.server_profile.is_modern else entries
+        return self._record_mirrored(entries) if name == "tools" and self.server_profile.is_modern else entries
 
-    def _select_usable(self, member: str, given: Any) -> list[Message]:
+    def _select_usable(self, kind: ListKind, page: Message) -> list[Message]:
         """Return the valid entries of a page. The others are logged and dropped."""
+        given = page.get(kind.member)
         if not isinstance(given, list):
-            raise ServerTalksNonsense(f"The server {self.name!r} returned a list without {member!r}")
-        key = _KEY_FIELDS.get(member, "name")
-        usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(key), str)]
+            raise ServerTalksNonsense(f"The server {self.name!r} returned a list without {kind.member!r}")
+        usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(kind.key), str)]
         if len(usable) < len(given):
-            self._log_warning("downstream.entries_dropped", member=member, dropped=len(given) - len(usable))
+            self._log_warning("downstream.entries_dropped", member=kind.member, dropped=len(given) - len(usable))
         return usable
 
     def _record_mirrored(self, tools: list[Message]) -> list[Message]:

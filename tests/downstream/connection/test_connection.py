@@ -241,7 +241,7 @@ async def test_a_server_whose_lists_hang_can_still_be_called() -> None:
     async with run_connection(given, open_transport=server.open) as (connection, _):
         for _ in range(7):
             with pytest.raises(ServerTooSlow):
-                await connection.list_all("tools/list", "tools")
+                await connection.list_all("tools")
         assert await connection.request("x/y") == {"echo": None}
         assert connection.dependency.state == "closed"
 
@@ -301,7 +301,7 @@ async def test_time_outs_can_be_changed_while_it_runs() -> None:
             await connection.request("x/z")
         connection.capabilities_seconds = 0.02
         with pytest.raises(ServerTooSlow, match=r"within 0\.02 s"):
-            await connection.list_all("tools/list", "tools")
+            await connection.list_all("tools")
         with pytest.raises(ServerTooSlow, match=r"within 0\.03 s"):
             await connection.request("x/z", seconds=0.03)
         connection.connect_seconds = 0.04

@@ -115,7 +115,7 @@ async def test_tools_are_listed_and_called(json_response: bool, version: str | N
     ):
         assert conversation.session is not None
         assert conversation.session.server_profile.version == (version or "2025-11-25")
-        tools = await conversation.session.list_all("tools/list", "tools")
+        tools = await conversation.session.list_all("tools")
         assert {tool["name"] for tool in tools} >= {"echo", "report"}
         texts = [str(number) for number in range(40)]
         assert await asyncio.gather(*(conversation.says("echo", text=text) for text in texts)) == texts

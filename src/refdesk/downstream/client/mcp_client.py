@@ -20,7 +20,7 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.client.handlers import Handlers, OnProgress
 from refdesk.downstream.connection.connection import Connection, Status
 from refdesk.downstream.jsonrpc import Message
-from refdesk.downstream.session import ServerProfile, SessionOptions
+from refdesk.downstream.session import LISTS, ListName, ServerProfile, SessionOptions
 from refdesk.errors import (
     DependencyError,
     ServerAway,
@@ -115,11 +115,9 @@ class ToolCache:
 
     async def all(self) -> Mapping[str, Definition]:
         """Return the tools by name. Stale ones are returned if the server is unavailable."""
-        if self._tools is not None and self._now() < self._expires_at:
-            return self._tools
         async with self._lock:
             if self._tools is not None and self._now() < self._expires_at:
-                return self._tools  # refreshed by another caller
+                return self._tools
             return await self._refresh()
 
     async def find(self, name: str) -> Definition | None:
@@ -178,7 +176,7 @@ class Client:
             on_status=self._handle_status,
             options=SessionOptions(handlers.capabilities, self._check, self._callbacks),
         )
-        self._tools = ToolCache(partial(self._list, "tools/list", "tools", "tools"), tool_cache_seconds)
+        self._tools = ToolCache(partial(self._list, "tools"), tool_cache_seconds)
 
     # Connection
 
@@ -264,7 +262,7 @@ class Client:
 
     async def prompts(self) -> list[dict[str, Any]]:
         """Return the prompts, or none if the server doesn't declare any."""
-        return await self._list("prompts/list", "prompts", "prompts")
+        return await self._list("prompts")
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Render a prompt and return the result with its `messages`."""
@@ -272,11 +270,11 @@ class Client:
 
     async def resources(self) -> list[dict[str, Any]]:
         """Return the resources, or none if the server doesn't declare any."""
-        return await self._list("resources/list", "resources", "resources")
+        return await self._list("resources")
 
     async def resource_templates(self) -> list[dict[str, Any]]:
         """Return the resource templates, or none if the server doesn't declare resources."""
-        return await self._list("resources/templates/list", "resourceTemplates", "resources")
+        return await self._list("templates")
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
         """Return the contents of a resource."""
@@ -435,10 +433,8 @@ class Client:
             raise ServerAway(f"The server {self.name!r} has not been connected to yet")
         return profile
 
-    async def _list(self, method: str, member: str, capability: str) -> list[dict[str, Any]]:
-        if not self.has_capability(capability):
-            return []
-        return await self._connection.list_all(method, member)
+    async def _list(self, name: ListName) -> list[dict[str, Any]]:
+        return await self._connection.list_all(name) if self.has_capability(LISTS[name].capability) else []
 
     async def _request(
         self, method: str, params: Mapping[str, Any], seconds: float | None = None, progress: OnProgress | None = None

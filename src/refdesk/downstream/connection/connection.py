@@ -31,6 +31,7 @@ from refdesk.downstream.jsonrpc import Callbacks, Message, NotLetIn, NotTaken
 from refdesk.downstream.session import (
     DEFAULT_OPTIONS,
     DuplicateFailure,
+    ListName,
     OnNotification,
     OpenTransport,
     ServerProfile,
@@ -229,13 +230,12 @@ class Connection:
             fields = {"server": self.name, "method": method, "why": error.detail[:200]}
             logger.warning("downstream.not_done", extra={"fields": fields})
 
-    async def list_all(self, method: str, member: str) -> list[Message]:
+    async def list_all(self, name: ListName) -> list[Message]:
         """Return all entries of a list, within the list timeout.
 
         The breaker ignores the outcome: a server whose lists fail can still be called.
         """
-        seconds = self.capabilities_seconds
-        return await self._perform(lambda session: session.list_all(method, member), seconds, is_call=False)
+        return await self._perform(lambda session: session.list_all(name), self.capabilities_seconds, is_call=False)
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the connection for health checks and the console."""

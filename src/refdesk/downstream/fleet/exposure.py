@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,16 +29,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.jsonrpc import Message
-
-ListName = Literal["tools", "prompts", "resources", "templates"]
-LIST_NAMES: tuple[ListName, ...] = ("tools", "prompts", "resources", "templates")
-
-KEY_FIELDS: Mapping[ListName, str] = {
-    "tools": "name",
-    "prompts": "name",
-    "resources": "uri",
-    "templates": "uriTemplate",
-}
+from refdesk.downstream.session import LISTS, ListName
 
 MAX_EXPOSED_ENTRIES: Mapping[ListName, int] = {"tools": 1000, "prompts": 1000, "resources": 10_000, "templates": 100}
 """Entries per server: more than any legitimate server has. Templates have a low limit because every URI is matched
@@ -146,7 +137,7 @@ def filter_list(list_name: ListName, definitions: Iterable[Message]) -> Filtered
     """Return the valid entries of a list. Of duplicates, the first is kept."""
     filtered, seen = FilteredList(), set[str]()
     for definition in definitions:
-        original = definition.get(KEY_FIELDS[list_name])
+        original = definition.get(LISTS[list_name].key)
         try:
             _check(list_name, definition)
             if original in seen:
@@ -168,19 +159,19 @@ class InvalidDefinition(ValueError):
 
 
 def _check(list_name: ListName, definition: Message) -> None:
-    """Raise if a definition is invalid."""
-    for name in (KEY_FIELDS[list_name], "name"):
+    key = LISTS[list_name].key
+    for name in (key, "name"):
         if not isinstance(definition.get(name), str) or not definition[name]:
             raise InvalidDefinition(f"its {name} is not text")
-    max_length = MAX_URI_CHARACTERS if "uri" in KEY_FIELDS[list_name] else MAX_NAME_CHARACTERS
-    if len(definition[KEY_FIELDS[list_name]]) > max_length:
-        raise InvalidDefinition(f"its {KEY_FIELDS[list_name]} has more than {max_length} characters")
+    max_length = MAX_URI_CHARACTERS if "uri" in key else MAX_NAME_CHARACTERS
+    if len(definition[key]) > max_length:
+        raise InvalidDefinition(f"its {key} has more than {max_length} characters")
     for name, expected_type in _FIELDS[list_name].items():
         if definition.get(name) is not None and not isinstance(definition[name], expected_type):
             raise InvalidDefinition(f"its {name} has the wrong type")
     if list_name == "tools" and not _is_object_schema(definition.get("inputSchema")):
         raise InvalidDefinition("its inputSchema does not describe an object")
-    if "uri" in KEY_FIELDS[list_name] and visible(definition[KEY_FIELDS[list_name]])[1]:
+    if "uri" in key and visible(definition[key])[1]:
         raise InvalidDefinition("its URI contains invisible characters")
     try:
         if len(orjson.dumps(definition)) > MAX_DEFINITION_BYTES:
