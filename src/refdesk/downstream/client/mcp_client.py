@@ -215,10 +215,9 @@ class Client:
 
     def set_timeouts(self, call: float | None = None, lists: float | None = None, connect: float | None = None) -> None:
         """Change the timeouts for calls, lists or connecting, from the next one on."""
-        connection = self._connection
-        connection.call_seconds = connection.call_seconds if call is None else call
-        connection.capabilities_seconds = connection.capabilities_seconds if lists is None else lists
-        connection.connect_seconds = connection.connect_seconds if connect is None else connect
+        given = {"call": call, "capabilities": lists, "connect": connect}
+        update = {f"{phase}_timeout_seconds": seconds for phase, seconds in given.items() if seconds is not None}
+        self._connection.settings = self._connection.settings.model_copy(update=update)
 
     # Tools, prompts and resources
 
@@ -444,7 +443,7 @@ class Client:
         result = await self._connection.request(method, params, callbacks=callbacks, seconds=seconds)
         if result.get("resultType") != "input_required":
             return result
-        limit = self._connection.call_seconds if seconds is None else seconds
+        limit = self._connection.settings.call_timeout_seconds if seconds is None else seconds
         callbacks = callbacks or self._handlers
         try:
             async with asyncio.timeout(limit):

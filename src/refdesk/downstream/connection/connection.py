@@ -109,9 +109,6 @@ class Connection:
         self.sessions: set[Session] = set()
         """All sessions that aren't closed yet."""
         self.dependency = Dependency(f"downstream {name}", SERVICE, concurrency=CONCURRENCY, now=now)
-        self.call_seconds = settings.call_timeout_seconds
-        self.capabilities_seconds = settings.capabilities_timeout_seconds
-        self.connect_seconds = settings.connect_timeout_seconds
         self._version = protocol_version
         self._options = options
         self._on_notification = on_notification
@@ -168,7 +165,7 @@ class Connection:
             return session.request(method, params, callbacks=callbacks, token=credential, capabilities=capabilities)
 
         key = None if callbacks is None else callbacks.key
-        return await self._perform(ask, self.call_seconds if seconds is None else seconds, key)
+        return await self._perform(ask, self.settings.call_timeout_seconds if seconds is None else seconds, key)
 
     async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
         """Change a subscription or the log level, which outlive the session.
@@ -182,7 +179,7 @@ class Connection:
             session.level = self._subscriptions.level
             return answer
 
-        return await self._perform(ask, self.call_seconds)
+        return await self._perform(ask, self.settings.call_timeout_seconds)
 
     async def subscribe(self, uri: str, subscriber: Hashable) -> None:
         """Subscribe to a resource, once for all subscribers. Pair it with `unsubscribe`, unless it raises."""
@@ -235,7 +232,8 @@ class Connection:
 
         The breaker ignores the outcome: a server whose lists fail can still be called.
         """
-        return await self._perform(lambda session: session.list_all(name), self.capabilities_seconds, is_call=False)
+        seconds = self.settings.capabilities_timeout_seconds
+        return await self._perform(lambda session: session.list_all(name), seconds, is_call=False)
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the connection for health checks and the console."""
@@ -300,7 +298,7 @@ class Connection:
 
     async def open(self, session: Session) -> None:
         """Open a session within the current connect timeout."""
-        await session.open(self.connect_seconds, self._version)
+        await session.open(self.settings.connect_timeout_seconds, self._version)
 
     def on_open(self, session: Session) -> None:
         """Record an opened session."""
@@ -405,7 +403,7 @@ class PersistentSession:
     def check_liveness(self) -> None:
         """Probe the session after a failure."""
         if self.current is not None:
-            self.current.check_liveness(self._connection.connect_seconds)
+            self.current.check_liveness(self._connection.settings.connect_timeout_seconds)
 
     def raise_if_unavailable(self) -> None:
         """Raise the reason if there is no session and won't be one soon."""

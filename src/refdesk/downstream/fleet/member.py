@@ -234,11 +234,7 @@ class Member:
 
     async def apply_settings(self, settings: McpServerConfig, rules: ExposureRules) -> None:
         """Apply settings that don't require a new connection."""
-        connection = self.connection
-        connection.settings, self.rules = settings, rules
-        connection.call_seconds = settings.call_timeout_seconds
-        connection.capabilities_seconds = settings.capabilities_timeout_seconds
-        connection.connect_seconds = settings.connect_timeout_seconds
+        self.connection.settings, self.rules = settings, rules
         await self.review()
 
     async def review(self) -> None:
