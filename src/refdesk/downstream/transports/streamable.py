@@ -63,7 +63,6 @@ class StreamableHttpTransport(HttpTransport):
         self._delete_seconds = delete_seconds
         self._has_session = False
         self._version = ""
-        self._is_initialized = False
         self._listening: asyncio.Task[None] | None = None
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
@@ -82,15 +81,13 @@ class StreamableHttpTransport(HttpTransport):
             response.close()
             raise
         self.release(response)
-        if method == "notifications/initialized":
-            self._is_initialized = True
-            self._start_listening()
+        if method == "notifications/initialized" and "" < self._version < FIRST_WITHOUT_SESSIONS:
+            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self.name}")
 
     def set_protocol_version(self, version: str) -> None:
-        """Send the version with every request, and start listening for notifications."""
+        """Send the version with every request."""
         self._version = version
         self.headers[VERSION_HEADER] = version
-        self._start_listening()
 
     async def close(self) -> None:
         """Delete the session on the server, and close all connections."""
@@ -179,12 +176,8 @@ class StreamableHttpTransport(HttpTransport):
                 tries = 0
         return False
 
-    def _start_listening(self) -> None:
-        """Open the notification stream once the handshake is complete."""
-        if self._is_initialized and "" < self._version < FIRST_WITHOUT_SESSIONS and self._listening is None:
-            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self.name}")
-
     async def _listen_forever(self) -> None:
+        """Read the stream for notifications outside of calls, once the handshake is complete."""
         reader = SseParser(self.max_bytes)
         tries = 0
         while self._error is None:
