@@ -60,7 +60,7 @@ class Unwell:
 async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_many_answers() -> None:
     peer = Peer("it", Nobody())
     pipe = Pipe(peer)
-    peer.attach(pipe)
+    peer.transport = pipe
     for number in range(3 * MAX_UNSENT):
         peer.on_message({"jsonrpc": "2.0", "id": number, "method": ("ping", "roots/list", "what")[number % 3]})
     assert len(peer._tasks) == MAX_UNSENT
@@ -77,7 +77,7 @@ async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_serve
     peer = Peer("it", Nobody())
     pipe = Pipe(peer)
     pipe.is_read.set()
-    peer.attach(pipe)
+    peer.transport = pipe
     asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, callbacks=Unwell()))
     await pipe.has_sent(1)
     peer.on_message({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
@@ -94,7 +94,7 @@ async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
     peer = Peer("it", Nobody())
     pipe = Pipe(peer)
     pipe.is_read.set()
-    peer.attach(pipe)
+    peer.transport = pipe
     listing = asyncio.create_task(peer.request("tools/list"))
     await pipe.has_sent(1)
     peer.on_message({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})

@@ -170,14 +170,14 @@ class PendingRequest:
 class Peer:
     """JSON-RPC endpoint of one connection.
 
-    It's the listener of its transport, which `attach` sets before anything is sent.
+    It's the listener of its `transport`, which is set before anything is sent.
     """
 
     def __init__(self, name: str, events: SessionEvents, fallback: Callbacks | None = None) -> None:
         """`fallback` answers server requests that belong to no call. Without it they are rejected."""
         self.name = name
         self._events = events
-        self._transport: Transport | None = None
+        self.transport: Transport | None = None
         self._pending: dict[str, PendingRequest] = {}
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
@@ -188,10 +188,6 @@ class Peer:
         """Number of invalid messages and of responses to unknown requests."""
         self.has_ambiguous_requests = False
         """Whether the server has sent requests during calls without naming the call they belong to."""
-
-    def attach(self, transport: Transport) -> None:
-        """Set the transport that messages are sent through."""
-        self._transport = transport
 
     async def request(
         self,
@@ -389,8 +385,8 @@ class Peer:
     async def _send_ignoring_errors(self, message: Message) -> None:
         """Send a message, and ignore a lost connection."""
         try:
-            if self._error is None and self._transport is not None:
-                await self._transport.send(message)
+            if self._error is None and self.transport is not None:
+                await self.transport.send(message)
         except RefdeskError as error:
             logger.debug("downstream.unheard", extra={"fields": {"server": self.name, "why": error.detail}})
         finally:
@@ -411,9 +407,9 @@ class Peer:
     def _require_transport(self) -> Transport:
         if self._error is not None:
             raise type(self._error)(self._error.detail)
-        if self._transport is None:
+        if self.transport is None:
             raise ServerGone(f"The server {self.name!r} is not connected")
-        return self._transport
+        return self.transport
 
     def _unwrap_result(self, answer: Message) -> Message:
         result = answer.get("result")

@@ -153,7 +153,6 @@ class Session:
         self.owner = owner
         self.on_notification = on_notification
         self.peer = Peer(name, self, options.fallback)
-        self.transport: Transport | None = None
         self.server_profile = ServerProfile("", {})
         """What the server declared in the handshake."""
         self.is_open = False
@@ -235,7 +234,7 @@ class Session:
         cursors: set[str] = set()
         params: Mapping[str, Any] | None = None
         logger.debug("downstream.list_asked", extra={"fields": {"server": self.name, "method": method}})
-        for _ in range(MAX_LIST_PAGES):
+        while True:
             page = await self.request(method, params)
             usable = self._select_usable(LISTS[name], page)
             entries += usable
@@ -243,13 +242,12 @@ class Session:
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
-            if cursor in cursors or len(entries) > MAX_LIST_ENTRIES or size > MAX_LIST_BYTES:
+            is_long = len(cursors) + 1 >= MAX_LIST_PAGES or len(entries) > MAX_LIST_ENTRIES or size > MAX_LIST_BYTES
+            if is_long or cursor in cursors:
                 self._log_warning("downstream.endless_list", method=method, entries=len(entries))
                 break
             cursors.add(cursor)
             params = {"cursor": cursor}
-        else:
-            self._log_warning("downstream.endless_list", method=method, entries=len(entries))
         fields = {"server": self.name, "method": method, "entries": len(entries)}
         logger.debug("downstream.listed", extra={"fields": fields})
         entries = entries[:MAX_LIST_ENTRIES]
@@ -294,7 +292,7 @@ class Session:
 
         `probe_seconds` is the timeout of `server/discover` when it's only a probe.
         """
-        self.peer.attach(transport)
+        self.peer.transport = transport
         profile = None
         if version in MODERN_VERSIONS:
             with suppress(TimeoutError):
@@ -407,8 +405,7 @@ class Session:
         try:
             async with asyncio.timeout(seconds):
                 opening = self._open_transport(self.name, self._settings, self.peer)
-                self.transport = await stack.enter_async_context(opening)
-                await self.negotiate(self.transport, version)
+                await self.negotiate(await stack.enter_async_context(opening), version)
                 if self.is_ended:
                     raise ServerGone("it closed the connection")
         except Exception as error:  # noqa: BLE001 reported to `open`
@@ -428,7 +425,7 @@ class Session:
         server = f"The server {self.name!r}"
         match error:
             case TimeoutError():
-                did = "answer the handshake" if self.transport is not None else "start"
+                did = "answer the handshake" if self.peer.transport is not None else "start"
                 return ServerAway(f"{server} did not {did} within {seconds:g} s")
             case ServerRefused():
                 return ServerAway(f"{server} rejected the handshake: {error.detail[:500]}")

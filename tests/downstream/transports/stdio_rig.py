@@ -97,7 +97,7 @@ async def talk(
         end_timeouts=end_timeouts,
         exit_grace_seconds=exit_grace_seconds,
     ) as transport:
-        peer.attach(transport)
+        peer.transport = transport
         try:
             if initialize:
                 async with asyncio.timeout(PATIENCE_SECONDS):

@@ -251,7 +251,7 @@ class Connection:
         }
         if self.status.message:
             description["message"] = self.status.message
-        pids = [pid for session in sessions if (pid := getattr(session.transport, "pid", None)) is not None]
+        pids = [pid for session in sessions if (pid := getattr(session.peer.transport, "pid", None)) is not None]
         if pids:
             description["pid"] = pids[0]
         if self.server_profile is not None:
