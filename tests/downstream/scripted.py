@@ -15,6 +15,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Message, Transport, TransportListener
 from refdesk.errors import ServerAway, ServerGone
+from refdesk.telemetry import Metrics
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -114,10 +115,11 @@ class Scripted:
         return {"error": {"code": -32601, "message": "Unknown"}}
 
 
-class Watch:
+class Watch(Metrics):
     """Counts for the fleet, and wakes whoever waits for something of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.states: Mapping[str, int] = {}
         self.connected: Counter[str] = Counter()
         self.held = 0

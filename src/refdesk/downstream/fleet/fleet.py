@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from anyio import CancelScope
 
@@ -30,6 +30,7 @@ from refdesk.errors import RefdeskError
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
+from refdesk.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -62,19 +63,6 @@ LIVE_SETTINGS = frozenset(
 Read = Callable[[Connection], Awaitable[Message]]
 
 
-class FleetMetrics(Protocol):
-    """Metrics about servers and held tools."""
-
-    def set_servers_by_state(self, states: Mapping[str, int]) -> None:
-        """Set the number of servers in each state."""
-
-    def count_server_session(self, server: str) -> None:
-        """Count an opened session."""
-
-    def set_held_tools(self, count: int) -> None:
-        """Set the number of tools that wait for approval."""
-
-
 class Fleet:
     """The downstream servers and their common catalogue. `run` starts and stops them."""
 
@@ -84,7 +72,7 @@ class Fleet:
         folder: Path,
         *,
         reserved: Callable[[str], bool] = lambda name: False,
-        counts: FleetMetrics | None = None,
+        counts: Metrics | None = None,
         connect: Callable[..., Connection] = Connection,
     ) -> None:
         """`reserved` returns whether a name is taken. `connect` creates the connection of a server."""
