@@ -44,6 +44,7 @@ from refdesk.downstream.transports import open_transport as open_by_settings
 from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from refdesk.resilience.concurrency import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
+from refdesk.support.lru import BoundedDict
 from refdesk.support.tasks import TaskSet, cancel_all
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ MAX_INFO_CHARACTERS = 100
 """Characters kept of the name and version that a server declares."""
 
 MAX_DEADLINES = 32
-"""Number of distinct timeouts cached. Calls mostly use a few."""
+"""Number of distinct timeouts cached. Calls mostly use a few. Running ones keep theirs."""
 
 NEVER = float("inf")
 """Retry time of a connection that is stopped."""
@@ -118,7 +119,7 @@ class Connection:
         self._open_count = 0
         self._garbage = 0
         self._mirrored: dict[str, Mirrored] = {}
-        self._deadlines: dict[float, Deadlines] = {}
+        self._deadlines: BoundedDict[float, Deadlines] = BoundedDict(MAX_DEADLINES)
         self._subscriptions = SubscriptionState()
         self._subscribers: dict[str, list[Hashable]] = {}
         """Subscribers by URI, once per subscription, also while that is only requested."""
@@ -270,8 +271,6 @@ class Connection:
         pool.raise_if_unavailable()
         deadlines = self._deadlines.get(seconds)
         if deadlines is None:
-            if len(self._deadlines) >= MAX_DEADLINES:
-                self._deadlines.clear()  # running calls keep theirs
             deadlines = self._deadlines[seconds] = Deadlines(seconds)
 
         def execute() -> Awaitable[T]:
