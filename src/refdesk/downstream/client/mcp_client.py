@@ -415,15 +415,13 @@ class Client:
         tries = self._connection.settings.connect_tries
         for attempt in range(1, tries + 1):
             try:
-                await self._connection.request("ping")
-            except ServerRefused:
+                with suppress(ServerRefused):  # an error is an answer, too
+                    await self._connection.request("ping")
                 return
             except DependencyError as error:
                 if attempt == tries or not error.retryable:
                     raise
-                await asyncio.sleep(compute_pause(attempt, None, 30.0, random.random()) or 0.0)
-            else:
-                return
+            await asyncio.sleep(compute_pause(attempt, None, 30.0, random.random()) or 0.0)
 
     @property
     def _profile(self) -> ServerProfile:
