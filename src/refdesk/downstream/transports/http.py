@@ -69,7 +69,6 @@ class HttpTransport(Transport):
         self.max_bytes = settings.max_message_bytes
         self.connect_seconds = settings.connect_timeout_seconds
         self.url, headers = parse_url_and_headers(name, settings)
-        self._loop = asyncio.get_running_loop()
         self._reading: set[aiohttp.ClientResponse] = set()
         self._leftover: set[aiohttp.ClientResponse] = set()
         self._client = aiohttp.ClientSession(
@@ -145,7 +144,7 @@ class HttpTransport(Transport):
         """Discard the rest of a response, and reuse its connection if the rest arrives soon."""
         if not response.closed:
             self._leftover.add(response)
-            self._loop.call_later(LEFTOVER_SECONDS, self._close_leftover, response)
+            asyncio.get_running_loop().call_later(LEFTOVER_SECONDS, self._close_leftover, response)
 
     def _close_leftover(self, response: aiohttp.ClientResponse) -> None:
         self._leftover.discard(response)
