@@ -91,11 +91,10 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         """One task per server, including servers that are being stopped."""
-        self._cached_catalogue = FleetCatalogue()
-        self._is_stale = False
+        self._cached_catalogue: FleetCatalogue | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._notification_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
-        self._announced = self._cached_catalogue
+        self._announced = FleetCatalogue()
         self._telling: asyncio.TimerHandle | None = None
         self._resource_owners: BoundedDict[str, Connection] = BoundedDict(MAX_RESOURCE_OWNERS)
         """Servers of unlisted resources, as found by `scan`. They may be gone."""
@@ -107,8 +106,7 @@ class Fleet:
     @property
     def catalogue(self) -> FleetCatalogue:
         """What the servers expose, rebuilt lazily: ten starting servers cause a few rebuilds, not forty."""
-        if self._is_stale:
-            self._is_stale = False
+        if self._cached_catalogue is None:
             self._cached_catalogue = assemble(list(self._members.values()), self._settings, self._reserved)
         return self._cached_catalogue
 
@@ -331,7 +329,7 @@ class Fleet:
 
     def invalidate(self) -> None:
         """Mark the catalogue as outdated, as when the reserved names change, and announce changes shortly after."""
-        self._is_stale = True
+        self._cached_catalogue = None
         self.revision += 1
         if self._counts is not None:
             self._counts.set_held_tools(len(self.held_tools))
