@@ -28,7 +28,7 @@ from refdesk.documents.conversions import Conversions
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import OwnServers, ServerFilesWatcher, list_server_files, load_servers
-from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import LACKS_SHARED, Engine, EngineTraits
 from refdesk.engines.embedded.embedding import Embedder, embed_with_priority
 from refdesk.engines.storage.search_history import SearchHistory, open_search_history
@@ -180,14 +180,11 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
     breaker_log = BreakerLog(log)
 
     def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
-        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)
-
-    def watch_connection(connection: Connection) -> None:
+        connection = Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)
         connection.dependency.watch(metrics, breaker_log)
+        return connection
 
-    return open_fleet(
-        config.downstream, folder, reserved=registry.is_own, counts=metrics, started=watch_connection, connect=connect
-    )
+    return Fleet(config.downstream, folder, reserved=registry.is_own, counts=metrics, connect=connect).run({})
 
 
 def _create_cache(config: Config, traits: EngineTraits, redis: RedisLink | None, metrics: Metrics) -> Cache:

@@ -71,6 +71,11 @@ async def run_connection(settings: McpServerConfig = LOOPED, **more: Any) -> Asy
     assert connection.status.state == "Stopped"
 
 
+def change_settings(connection: Connection, **changed: Any) -> None:
+    """Change settings that need no new connection."""
+    connection.settings = connection.settings.model_copy(update=changed)
+
+
 async def call(connection: Connection, tool: str, **arguments: Any) -> str:
     """The text that a tool gives."""
     result: Message = await connection.request("tools/call", {"name": tool, "arguments": arguments})

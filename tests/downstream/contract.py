@@ -136,7 +136,7 @@ async def conversation(settings: McpServerConfig, owner: Owner | None = None) ->
     peer = Peer("talkative", owner)
     try:
         async with open_transport("talkative", settings, peer) as transport:
-            peer.attach(transport)
+            peer.transport = transport
             yield Conversation(peer, owner, await _initialize(peer, transport))
     finally:
         await peer.close()

@@ -10,7 +10,7 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.jsonrpc import Message, TransportListener
+from refdesk.downstream.jsonrpc import Message, Transport, TransportListener
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
 
 Answer = Callable[[Message], Awaitable[Message | None]]
@@ -90,10 +90,10 @@ class Loopback:
             listener.on_message({"jsonrpc": "2.0", "id": message["id"], **body})
 
 
-class _Way:
+class _Way(Transport):
     def __init__(self, server: Loopback, listener: TransportListener) -> None:
+        super().__init__("loopback", listener)
         self._server = server
-        self._listener = listener
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         if self._listener not in self._server.listeners:

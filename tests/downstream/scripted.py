@@ -12,9 +12,10 @@ from typing import Any
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Message, Transport, TransportListener
 from refdesk.errors import ServerAway, ServerGone
+from refdesk.telemetry import Metrics
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -27,20 +28,17 @@ def server_settings(**settings: Any) -> McpServerConfig:
     return McpServerConfig(command="nothing", **settings)
 
 
-class _Session:
+class _Session(Transport):
     """A Transport to a scripted server."""
 
     def __init__(self, server: Scripted, listener: TransportListener) -> None:
+        super().__init__("scripted", listener)
         self._server = server
-        self._listener = listener
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         answer = self._server.hear(message)
         if answer is not None:
             asyncio.get_running_loop().call_soon(self._listener.on_message, answer)
-
-    def set_protocol_version(self, version: str) -> None:
-        return
 
 
 class Scripted:
@@ -117,10 +115,11 @@ class Scripted:
         return {"error": {"code": -32601, "message": "Unknown"}}
 
 
-class Watch:
+class Watch(Metrics):
     """Counts for the fleet, and wakes whoever waits for something of it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.states: Mapping[str, int] = {}
         self.connected: Counter[str] = Counter()
         self.held = 0
@@ -159,7 +158,6 @@ async def fleet_of(
 
     watch = Watch()
     used = {name: configured.get(name, server_settings()) for name in servers}
-    async with open_fleet(
-        settings or DownstreamConfig(), folder, used, reserved=reserved, counts=watch, connect=connect
-    ) as fleet:
+    fleet = Fleet(settings or DownstreamConfig(), folder, reserved=reserved, counts=watch, connect=connect)
+    async with fleet.run(used):
         yield fleet, watch

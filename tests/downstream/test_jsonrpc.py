@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.jsonrpc import MAX_UNSENT, Message, Peer
+from refdesk.downstream.jsonrpc import MAX_UNSENT, Message, Peer, Transport
 from refdesk.errors import RefdeskError
 from tests.waiting import PATIENCE_SECONDS
 
@@ -23,10 +23,11 @@ class Nobody:
     def on_disconnect(self, error: RefdeskError) -> None: ...
 
 
-class Pipe:
+class Pipe(Transport):
     """A transport to a server that reads when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: Peer) -> None:
+        super().__init__("it", peer)
         self.is_read = asyncio.Event()
         self.sent: list[Message] = []
         self._moved = asyncio.Event()
@@ -43,8 +44,6 @@ class Pipe:
                 self._moved.clear()
                 await self._moved.wait()
 
-    def set_protocol_version(self, version: str) -> None: ...
-
 
 class Unwell:
     """A caller that can take nothing of what it is given."""
@@ -59,8 +58,9 @@ class Unwell:
 
 
 async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_many_answers() -> None:
-    pipe, peer = Pipe(), Peer("it", Nobody())
-    peer.attach(pipe)
+    peer = Peer("it", Nobody())
+    pipe = Pipe(peer)
+    peer.transport = pipe
     for number in range(3 * MAX_UNSENT):
         peer.on_message({"jsonrpc": "2.0", "id": number, "method": ("ping", "roots/list", "what")[number % 3]})
     assert len(peer._tasks) == MAX_UNSENT
@@ -74,9 +74,10 @@ async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_m
 
 
 async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_server_is_answered() -> None:
-    pipe, peer = Pipe(), Peer("it", Nobody())
+    peer = Peer("it", Nobody())
+    pipe = Pipe(peer)
     pipe.is_read.set()
-    peer.attach(pipe)
+    peer.transport = pipe
     asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, callbacks=Unwell()))
     await pipe.has_sent(1)
     peer.on_message({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
@@ -90,9 +91,10 @@ async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_serve
 
 
 async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
-    pipe, peer = Pipe(), Peer("it", Nobody())
+    peer = Peer("it", Nobody())
+    pipe = Pipe(peer)
     pipe.is_read.set()
-    peer.attach(pipe)
+    peer.transport = pipe
     listing = asyncio.create_task(peer.request("tools/list"))
     await pipe.has_sent(1)
     peer.on_message({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})

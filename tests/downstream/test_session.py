@@ -204,13 +204,13 @@ async def test_arguments_are_repeated_in_headers_as_the_list_of_tools_says() -> 
 
     server.answers["tools/list"] = tools
     async with open_test_session(server, NEW) as session:
-        assert await session.list_all("tools/list", "tools") == [good]
+        assert await session.list_all("tools") == [good]
         await session.request("tools/call", {"name": "t", "arguments": {"r": "eu"}})
         headers = server.headers[-1]
         assert headers is not None
         assert headers["mcp-param-region"] == "eu"
         good = {"name": "v"}
-        assert await session.list_all("tools/list", "tools") == [good]
+        assert await session.list_all("tools") == [good]
         assert session.mirrored == {}
 
 
@@ -224,7 +224,7 @@ async def test_a_list_is_taken_page_by_page() -> None:
 
     server.answers["tools/list"] = page
     async with open_test_session(server) as session:
-        assert [tool["name"] for tool in await session.list_all("tools/list", "tools")] == [
+        assert [tool["name"] for tool in await session.list_all("tools")] == [
             "t0",
             "t1",
             "t2",
@@ -248,7 +248,7 @@ async def test_a_list_without_end_is_taken_as_far_as_it_is_bearable(
 
     server.answers["tools/list"] = page
     async with open_test_session(server) as session:
-        tools = await session.list_all("tools/list", "tools")
+        tools = await session.list_all("tools")
     assert len(tools) == (200 if is_repeated else MAX_LIST_ENTRIES)
     assert "downstream.endless_list" in caplog.text
 
@@ -267,7 +267,7 @@ async def test_a_list_is_taken_no_further_than_can_be_held(is_deep: bool, caplog
 
     server.answers["tools/list"] = page
     async with open_test_session(server) as session:
-        tools = await session.list_all("tools/list", "tools")
+        tools = await session.list_all("tools")
     assert len(tools) == (1 if is_deep else 4)
     assert "downstream.endless_list" in caplog.text
 
@@ -296,7 +296,7 @@ async def test_pages_without_entries_have_an_end_too(caplog: pytest.LogCaptureFi
 
     server.answers["prompts/list"] = page
     async with open_test_session(server) as session:
-        assert await session.list_all("prompts/list", "prompts") == []
+        assert await session.list_all("prompts") == []
     assert pages == MAX_LIST_PAGES
 
 
@@ -308,7 +308,7 @@ async def test_entries_that_nobody_could_use_are_dropped_and_counted(caplog: pyt
 
     server.answers["resources/list"] = page
     async with open_test_session(server) as session:
-        assert await session.list_all("resources/list", "resources") == [{"uri": "a:b"}]
+        assert await session.list_all("resources") == [{"uri": "a:b"}]
     (dropped,) = [record for record in caplog.records if record.message == "downstream.entries_dropped"]
     assert vars(dropped)["fields"]["dropped"] == 4
 
@@ -323,7 +323,7 @@ async def test_a_list_that_is_none_is_nonsense(given: Any) -> None:
     server.answers["tools/list"] = page
     async with open_test_session(server) as session:
         with pytest.raises(ServerTalksNonsense):
-            await session.list_all("tools/list", "tools")
+            await session.list_all("tools")
 
 
 async def test_lists_and_their_answers_are_traced(caplog: pytest.LogCaptureFixture) -> None:
@@ -335,7 +335,7 @@ async def test_lists_and_their_answers_are_traced(caplog: pytest.LogCaptureFixtu
 
     server.answers["tools/list"] = page
     async with open_test_session(server) as session:
-        await session.list_all("tools/list", "tools")
+        await session.list_all("tools")
     traced = [(record.message, vars(record)["fields"]) for record in caplog.records if "list" in record.message]
     assert traced == [
         ("downstream.list_asked", {"server": "it", "method": "tools/list"}),

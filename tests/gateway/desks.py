@@ -234,7 +234,7 @@ def _names(headers: dict[str, str]) -> dict[str, str]:
 
 def run_out_of_time(connection: Connection) -> None:
     """Let the calls in flight time out now."""
-    deadlines = connection._deadlines[connection.call_seconds]
+    deadlines = connection._deadlines[connection.settings.call_timeout_seconds]
     deadlines.close()
     deadlines._running = dict.fromkeys(deadlines._running, 0.0)
     deadlines._stop_overdue()

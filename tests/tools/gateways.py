@@ -26,7 +26,7 @@ from refdesk.calls import (
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.policies import Deadline, Permissions, ResolveNames, can_reach
@@ -190,7 +190,7 @@ async def open_test_desk(
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
         fleet = await opened(
-            open_fleet(downstream, folder, servers, reserved=registry.is_own, connect=RecordedConnection)
+            Fleet(downstream, folder, reserved=registry.is_own, connect=RecordedConnection).run(servers)
         )
         search = None
         if downstream.tool_search:

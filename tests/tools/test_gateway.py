@@ -23,6 +23,7 @@ from refdesk.errors import (
 )
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Registry, Tool
+from tests.downstream.connecting import change_settings
 from tests.downstream.servers.talkative_tools import ICONS, META, TOOLS
 from tests.tools.gateways import Desk, Talker, open_test_desk, quiet, talkative, text_of
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -131,7 +132,7 @@ async def test_a_call_that_is_called_off_is_called_off_at_the_server(desk: Desk)
 
 
 async def test_a_server_that_is_too_slow_says_so_itself_before_the_deadline(own_desk: Desk) -> None:
-    own_desk.fleet.servers["talk"].call_seconds = 0.05
+    change_settings(own_desk.fleet.servers["talk"], call_timeout_seconds=0.05)
     with pytest.raises(ServerTooSlow, match=r"'talk' did not answer within 0\.05 s"):
         await own_desk.call("talk__sleep_ms", {"ms": 60_000})
     calls: list[tuple[str, dict[str, Any]]] = [

@@ -115,7 +115,7 @@ async def test_a_reader_calls_through_it_only_what_reads(desk: Desk) -> None:
 async def test_it_may_take_as_long_as_the_tool_it_calls(desk: Desk) -> None:
     tool = desk.registry.find_tool("call_tool")
     call = Call("tools/call", {"name": "call_tool", "arguments": {"name": "talk__echo"}}, tool=tool)
-    assert desk.dispatcher.seconds(call) == desk.fleet.servers["talk"].call_seconds + 5
+    assert desk.dispatcher.seconds(call) == desk.fleet.servers["talk"].settings.call_timeout_seconds + 5
     assert desk.dispatcher.seconds(Call("tools/call", {"name": "call_tool", "arguments": [1]}, tool=tool)) is None
 
 

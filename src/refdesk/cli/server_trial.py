@@ -17,12 +17,13 @@ from refdesk.cli.terminal import print_json, print_message, sanitize
 from refdesk.config import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.servers_file import ServersFile, switched_on
+from refdesk.downstream.session import ListName
 from refdesk.errors import RefdeskError, ServerAway
 
 MAX_LISTED_TOOLS = 10
 """Number of tools listed by name. All of them are counted."""
 
-LISTS = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resources/list"}
+LISTS: tuple[ListName, ...] = ("tools", "prompts", "resources")
 
 
 async def try_server(arguments: SimpleNamespace) -> int:
@@ -84,16 +85,13 @@ async def _describe_server(connection: Connection) -> dict[str, Any]:
     greeting = connection.server_profile
     if greeting is None:
         raise ServerAway(f"Server {connection.name!r} did not complete the handshake")
-    lists = {
-        member: await connection.list_all(method, member) if greeting.has(member) else []
-        for member, method in LISTS.items()
-    }
+    lists = {name: await connection.list_all(name) if greeting.has(name) else [] for name in LISTS}
     return {
         "server": {key: greeting.info.get(key) for key in ("name", "title", "version") if greeting.info.get(key)},
         "protocol_version": greeting.version,
         "transport": connection.settings.kind,
         "capabilities": sorted(greeting.capabilities),
-        **{member: len(entries) for member, entries in lists.items()},
+        **{name: len(entries) for name, entries in lists.items()},
         "first_tools": [str(tool.get("name")) for tool in lists["tools"][:MAX_LISTED_TOOLS]],
     }
 

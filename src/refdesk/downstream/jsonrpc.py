@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 from uuid import uuid4
 
 import orjson
@@ -78,9 +79,35 @@ class TransportListener(Protocol):
         """Handle the end of the connection. Called once, also when this side closes it."""
 
 
-class Transport(Protocol):
-    """An open connection to a server. The task that owns it opens and closes it as a context manager."""
+class Transport(ABC):
+    """A connection to a server. The task that owns it opens and closes it as a context manager."""
 
+    def __init__(self, name: str, listener: TransportListener) -> None:
+        self.name = name
+        self._listener = listener
+        self._error: RefdeskError | None = None
+        """Why the connection has ended."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect to the server, if that's necessary before the first message. Raises ServerAway if that fails."""
+        return
+
+    async def close(self) -> None:
+        """Report the end of the connection, and release everything. Also called if `open` failed."""
+        return
+
+    @abstractmethod
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. `headers` are for transports that have headers.
 
@@ -90,7 +117,18 @@ class Transport(Protocol):
         """
 
     def set_protocol_version(self, version: str) -> None:
-        """Set the negotiated version. Called once, right after the handshake."""
+        """Set the negotiated version, if the transport depends on it. Called once, right after the handshake."""
+        return
+
+    def _close_with(self, error: RefdeskError) -> None:
+        """Mark the connection as ended, and report the first reason."""
+        if self._error is None:
+            self._error = error
+            self._listener.on_close(error)
+
+    def _raise_if_closed(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.detail)
 
 
 class Callbacks(Protocol):
@@ -132,14 +170,14 @@ class PendingRequest:
 class Peer:
     """JSON-RPC endpoint of one connection.
 
-    It's the listener of its transport, which `attach` sets before anything is sent.
+    It's the listener of its `transport`, which is set before anything is sent.
     """
 
     def __init__(self, name: str, events: SessionEvents, fallback: Callbacks | None = None) -> None:
         """`fallback` answers server requests that belong to no call. Without it they are rejected."""
         self.name = name
         self._events = events
-        self._transport: Transport | None = None
+        self.transport: Transport | None = None
         self._pending: dict[str, PendingRequest] = {}
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
@@ -150,10 +188,6 @@ class Peer:
         """Number of invalid messages and of responses to unknown requests."""
         self.has_ambiguous_requests = False
         """Whether the server has sent requests during calls without naming the call they belong to."""
-
-    def attach(self, transport: Transport) -> None:
-        """Set the transport that messages are sent through."""
-        self._transport = transport
 
     async def request(
         self,
@@ -191,15 +225,12 @@ class Peer:
             if pending.notifier is not None:
                 pending.notifier.cancel()
             if pending.server_requests:
-                self._transfer_server_requests(pending, pending.server_requests)
+                self._transfer_server_requests(pending)
         return self._unwrap_result(answer)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification."""
-        message: Message = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
-        await self._require_transport().send(message)
+    async def notify(self, method: str) -> None:
+        """Send a notification without parameters."""
+        await self._require_transport().send({"jsonrpc": "2.0", "method": method})
 
     async def close(self) -> None:
         """Cancel all background tasks. The transport is closed by its owner."""
@@ -354,33 +385,31 @@ class Peer:
     async def _send_ignoring_errors(self, message: Message) -> None:
         """Send a message, and ignore a lost connection."""
         try:
-            if self._error is None and self._transport is not None:
-                await self._transport.send(message)
+            if self._error is None and self.transport is not None:
+                await self.transport.send(message)
         except RefdeskError as error:
             logger.debug("downstream.unheard", extra={"fields": {"server": self.name, "why": error.detail}})
         finally:
             self._unsent -= 1
 
-    def _transfer_server_requests(
-        self, pending: PendingRequest, server_requests: dict[str | int, asyncio.Task[None]]
-    ) -> None:
+    def _transfer_server_requests(self, pending: PendingRequest) -> None:
         """Move open server requests to another call of the same client, or cancel them."""
         others = self._list_same_client(pending) if self.has_ambiguous_requests else []
         if not others:
-            for task in server_requests.values():
+            for task in pending.server_requests.values():
                 task.cancel()
             return
         transferred = others[0].server_requests
-        for id, task in server_requests.items():
+        for id, task in pending.server_requests.items():
             transferred[id] = task
             task.add_done_callback(partial(transferred.pop, id))  # the task is the default of `pop`
 
     def _require_transport(self) -> Transport:
         if self._error is not None:
             raise type(self._error)(self._error.detail)
-        if self._transport is None:
+        if self.transport is None:
             raise ServerGone(f"The server {self.name!r} is not connected")
-        return self._transport
+        return self.transport
 
     def _unwrap_result(self, answer: Message) -> Message:
         result = answer.get("result")
@@ -409,10 +438,19 @@ def _encode_mapping(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not known to JSON")
 
 
-def deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
-    """Deliver the messages of a batch. Anything else in it is reported as garbage."""
-    for message in messages:
+def deliver_messages(listener: TransportListener, content: Any) -> bool:
+    """Deliver a message or the messages of a batch. Return False if the content is neither.
+
+    Anything else in a batch is reported as garbage.
+    """
+    if type(content) is dict:
+        listener.on_message(content)
+        return True
+    if not isinstance(content, list) or not 0 < len(content) <= MAX_BATCH:
+        return False
+    for message in content:
         if isinstance(message, dict):
             listener.on_message(message)
         else:
             listener.on_garbage("something in a batch that is no message")
+    return True

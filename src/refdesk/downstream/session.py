@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -48,7 +48,26 @@ MAX_LIST_ENTRIES = 10_000
 MAX_LIST_BYTES = 16_777_216
 """Limits for reading one list: more than any real server offers, and small enough to keep for all servers."""
 
-_KEY_FIELDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
+ListName = Literal["tools", "prompts", "resources", "templates"]
+
+
+class ListKind(NamedTuple):
+    """How a list of a server is requested."""
+
+    method: str
+    capability: str
+    member: str
+    """Member of the result that has the entries."""
+    key: str
+    """Field that identifies an entry."""
+
+
+LISTS: Mapping[ListName, ListKind] = {
+    "tools": ListKind("tools/list", "tools", "tools", "name"),
+    "prompts": ListKind("prompts/list", "prompts", "prompts", "name"),
+    "resources": ListKind("resources/list", "resources", "resources", "uri"),
+    "templates": ListKind("resources/templates/list", "resources", "resourceTemplates", "uriTemplate"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +153,6 @@ class Session:
         self.owner = owner
         self.on_notification = on_notification
         self.peer = Peer(name, self, options.fallback)
-        self.transport: Transport | None = None
         self.server_profile = ServerProfile("", {})
         """What the server declared in the handshake."""
         self.is_open = False
@@ -154,7 +172,6 @@ class Session:
         self._settings = settings
         self._open_transport = open_transport
         self._options = options
-        self._is_modern = False
         self._is_ending = False
         self._ending = asyncio.Event()
         self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -179,7 +196,7 @@ class Session:
         handshake get them with each request.
         """
         headers = None
-        if self._is_modern:
+        if self.server_profile.is_modern:
             capabilities = self._options.capabilities if capabilities is None else capabilities
             params = add_envelope(self.server_profile.version, params, capabilities, self.level)
             mirrored = self.mirrored.get(params.get("name", "")) if method == "tools/call" and self.mirrored else None
@@ -209,41 +226,41 @@ class Session:
         self.has_answered = True
         return answer
 
-    async def list_all(self, method: str, member: str) -> list[Message]:
+    async def list_all(self, name: ListName) -> list[Message]:
         """Return all entries of a paged list, up to the limits for pages, entries and bytes."""
+        method = LISTS[name].method
         entries: list[Message] = []
         size = 0
         cursors: set[str] = set()
         params: Mapping[str, Any] | None = None
         logger.debug("downstream.list_asked", extra={"fields": {"server": self.name, "method": method}})
-        for _ in range(MAX_LIST_PAGES):
+        while True:
             page = await self.request(method, params)
-            usable = self._select_usable(member, page.get(member))
+            usable = self._select_usable(LISTS[name], page)
             entries += usable
             size += sum(map(_measure_size, usable))
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
-            if cursor in cursors or len(entries) > MAX_LIST_ENTRIES or size > MAX_LIST_BYTES:
+            is_long = len(cursors) + 1 >= MAX_LIST_PAGES or len(entries) > MAX_LIST_ENTRIES or size > MAX_LIST_BYTES
+            if is_long or cursor in cursors:
                 self._log_warning("downstream.endless_list", method=method, entries=len(entries))
                 break
             cursors.add(cursor)
             params = {"cursor": cursor}
-        else:
-            self._log_warning("downstream.endless_list", method=method, entries=len(entries))
         fields = {"server": self.name, "method": method, "entries": len(entries)}
         logger.debug("downstream.listed", extra={"fields": fields})
         entries = entries[:MAX_LIST_ENTRIES]
-        return self._record_mirrored(entries) if member == "tools" and self._is_modern else entries
+        return self._record_mirrored(entries) if name == "tools" and self.server_profile.is_modern else entries
 
-    def _select_usable(self, member: str, given: Any) -> list[Message]:
+    def _select_usable(self, kind: ListKind, page: Message) -> list[Message]:
         """Return the valid entries of a page. The others are logged and dropped."""
+        given = page.get(kind.member)
         if not isinstance(given, list):
-            raise ServerTalksNonsense(f"The server {self.name!r} returned a list without {member!r}")
-        key = _KEY_FIELDS.get(member, "name")
-        usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(key), str)]
+            raise ServerTalksNonsense(f"The server {self.name!r} returned a list without {kind.member!r}")
+        usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(kind.key), str)]
         if len(usable) < len(given):
-            self._log_warning("downstream.entries_dropped", member=member, dropped=len(given) - len(usable))
+            self._log_warning("downstream.entries_dropped", member=kind.member, dropped=len(given) - len(usable))
         return usable
 
     def _record_mirrored(self, tools: list[Message]) -> list[Message]:
@@ -275,7 +292,7 @@ class Session:
 
         `probe_seconds` is the timeout of `server/discover` when it's only a probe.
         """
-        self.peer.attach(transport)
+        self.peer.transport = transport
         profile = None
         if version in MODERN_VERSIONS:
             with suppress(TimeoutError):
@@ -291,7 +308,7 @@ class Session:
         transport.set_protocol_version(profile.version)
         if not profile.is_modern:
             await self.peer.notify("notifications/initialized")
-        self.server_profile, self._is_modern = profile, profile.is_modern
+        self.server_profile = profile
 
     async def _initialize_or_discover(self, version: str) -> ServerProfile:
         """Run the handshake, or `server/discover` if the server rejects it."""
@@ -388,8 +405,7 @@ class Session:
         try:
             async with asyncio.timeout(seconds):
                 opening = self._open_transport(self.name, self._settings, self.peer)
-                self.transport = await stack.enter_async_context(opening)
-                await self.negotiate(self.transport, version)
+                await self.negotiate(await stack.enter_async_context(opening), version)
                 if self.is_ended:
                     raise ServerGone("it closed the connection")
         except Exception as error:  # noqa: BLE001 reported to `open`
@@ -409,7 +425,7 @@ class Session:
         server = f"The server {self.name!r}"
         match error:
             case TimeoutError():
-                did = "answer the handshake" if self.transport is not None else "start"
+                did = "answer the handshake" if self.peer.transport is not None else "start"
                 return ServerAway(f"{server} did not {did} within {seconds:g} s")
             case ServerRefused():
                 return ServerAway(f"{server} rejected the handshake: {error.detail[:500]}")
@@ -429,7 +445,7 @@ class Session:
     async def _probe(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self.request("server/discover" if self._is_modern else "ping")
+                await self.request("server/discover" if self.server_profile.is_modern else "ping")
         except ServerRefused:
             return  # an error is an answer, too
         except (DependencyError, TimeoutError) as error:

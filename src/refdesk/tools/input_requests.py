@@ -348,7 +348,7 @@ class SuspendedCalls:
         try:
             return await running
         except InputRequired as error:
-            handle = self.add(suspended, *_identify(call), server.call_seconds + MARGIN_SECONDS)
+            handle = self.add(suspended, *_identify(call), server.settings.call_timeout_seconds + MARGIN_SECONDS)
             raise InputRequired(error.requests, _SUSPENDED_PREFIX + handle) from None
 
     def add(self, suspended: SuspendedCall, owner: Hashable, subject: Hashable, seconds: float) -> str:

@@ -134,7 +134,7 @@ class _ProxiedEntry(RegistryEntry):
 
     def seconds_for(self, call: Call) -> float:
         """Return the server's current call timeout plus a margin."""
-        return self.server.call_seconds + MARGIN_SECONDS
+        return self.server.settings.call_timeout_seconds + MARGIN_SECONDS
 
     def is_open_to(self, caller: Caller) -> bool:
         """Return whether the caller may use it."""
@@ -291,7 +291,7 @@ class Downstream:
     def resource_seconds(self, uri: str) -> float | None:
         """Return the owning server's call timeout plus a margin."""
         server = self.fleet.find_resource_owner(uri) if not self.is_own(uri) else None
-        return server.call_seconds + MARGIN_SECONDS if server is not None else None
+        return server.settings.call_timeout_seconds + MARGIN_SECONDS if server is not None else None
 
     def has_complete_lists(self) -> bool:
         """Return whether all running servers have listed their tools, or had the time: some have none."""

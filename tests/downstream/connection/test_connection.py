@@ -18,7 +18,7 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.jsonrpc import Message, NotTaken, Transport
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
-from tests.downstream.connecting import LOOPED, run_connection
+from tests.downstream.connecting import LOOPED, change_settings, run_connection
 from tests.downstream.loopback import Clock, Loopback
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -223,7 +223,7 @@ async def test_the_breaker_opens_on_a_hanging_server_and_one_trial_closes_it() -
             return {"result": {}}
 
         server.answers["x/slow"] = slowly
-        it.call_seconds = PATIENCE_SECONDS
+        change_settings(it, call_timeout_seconds=PATIENCE_SECONDS)
         trial = asyncio.create_task(it.request("x/slow"))
         await wait_all_tasks_blocked()
         assert state_of(it) == "half_open"
@@ -241,7 +241,7 @@ async def test_a_server_whose_lists_hang_can_still_be_called() -> None:
     async with run_connection(given, open_transport=server.open) as (connection, _):
         for _ in range(7):
             with pytest.raises(ServerTooSlow):
-                await connection.list_all("tools/list", "tools")
+                await connection.list_all("tools")
         assert await connection.request("x/y") == {"echo": None}
         assert connection.dependency.state == "closed"
 
@@ -296,15 +296,15 @@ async def test_time_outs_can_be_changed_while_it_runs() -> None:
     server = Loopback()
     server.hangs |= {"x/z", "tools/list"}
     async with run_connection(open_transport=server.open) as (connection, _):
-        connection.call_seconds = 0.01
+        change_settings(connection, call_timeout_seconds=0.01)
         with pytest.raises(ServerTooSlow, match=r"within 0\.01 s"):
             await connection.request("x/z")
-        connection.capabilities_seconds = 0.02
+        change_settings(connection, capabilities_timeout_seconds=0.02)
         with pytest.raises(ServerTooSlow, match=r"within 0\.02 s"):
-            await connection.list_all("tools/list", "tools")
+            await connection.list_all("tools")
         with pytest.raises(ServerTooSlow, match=r"within 0\.03 s"):
             await connection.request("x/z", seconds=0.03)
-        connection.connect_seconds = 0.04
+        change_settings(connection, connect_timeout_seconds=0.04)
         server.hangs.add("initialize")
         await connection.restart()
         assert "within 0.04 s" in connection.status.message
@@ -534,12 +534,12 @@ async def test_a_server_that_hangs_for_good_is_found_out_and_restarted() -> None
     server = Loopback()
     async with run_connection(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
-        connection.connect_seconds = 0.05  # which a ping has, too
+        change_settings(connection, connect_timeout_seconds=0.05)  # which a ping has, too
         server.hangs |= {"x/y", "ping"}
         with pytest.raises(ServerTooSlow):
             await connection.request("x/y", seconds=0.05)
         await eventually(lambda: "ping" in server.methods)
-        connection.connect_seconds = PATIENCE_SECONDS
+        change_settings(connection, connect_timeout_seconds=PATIENCE_SECONDS)
         await watcher.until(lambda: watcher.states[2:] == ["Starting", "Running"])
         server.hangs.clear()
         assert await connection.request("x/y") == {"echo": None}

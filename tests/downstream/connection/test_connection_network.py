@@ -95,7 +95,7 @@ async def test_a_server_that_goes_and_comes_back_is_met_again_by_itself() -> Non
 )
 async def test_every_revision_is_spoken_and_what_changes_is_heard(kind: Kind, era: Era) -> None:
     async with talkative(kind, era=era) as given, run_connection(given) as (connection, watcher):
-        before = await connection.list_all("tools/list", "tools")
+        before = await connection.list_all("tools")
         assert connection.server_profile is not None
         assert connection.server_profile.is_modern == (era == "modern")
         assert await call(connection, "echo", text="größe") == "größe"
@@ -103,7 +103,7 @@ async def test_every_revision_is_spoken_and_what_changes_is_heard(kind: Kind, er
         while not watcher.notifications:
             await call(connection, "grow")
         assert watcher.notifications[0][0] == "notifications/tools/list_changed"
-        assert len(await connection.list_all("tools/list", "tools")) > len(before)
+        assert len(await connection.list_all("tools")) > len(before)
         await connection.request("resources/subscribe", {"uri": "talk://document/1"})
         while watcher.notifications[-1][0] != "notifications/resources/updated":
             await call(connection, "touch", uri="talk://document/1")
@@ -113,7 +113,7 @@ async def test_every_revision_is_spoken_and_what_changes_is_heard(kind: Kind, er
 @pytest.mark.parametrize("kind", ["stdio", "http"])
 async def test_servers_of_the_official_sdk_are_spoken_to_in_the_newest_revision(kind: Literal["stdio", "http"]) -> None:
     async with official(kind) as given, run_connection(given, protocol_version="2026-07-28") as (connection, watcher):
-        tools = await connection.list_all("tools/list", "tools")
+        tools = await connection.list_all("tools")
         assert {tool["name"] for tool in tools} == {"echo", "steps", "greet"}
         assert connection.server_profile is not None
         assert connection.server_profile.version == "2026-07-28"

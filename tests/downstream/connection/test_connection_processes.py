@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.stdio import open_stdio
+from refdesk.downstream.transports.stdio import StdioTransport
 from refdesk.errors import BreakerOpen, ServerAway, ServerGone, ServerTalksNonsense, ServerTooSlow
 from tests.downstream.connecting import bad_stdio, call, is_alive, run_connection
 from tests.downstream.transports.stdio_rig import BRISK
@@ -20,7 +20,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
-OPEN_BRISKLY = partial(open_stdio, end_timeouts=BRISK)
+OPEN_BRISKLY = partial(StdioTransport, end_timeouts=BRISK)
 """For servers that only SIGKILL ends."""
 
 
@@ -57,14 +57,14 @@ async def test_a_list_that_hangs_ends_in_time_and_the_calls_go_on() -> None:
     async with run_connection(bad_stdio("hanglist", capabilities_timeout_seconds=0.2)) as (connection, _):
         await call(connection, "echo", text="warm")
         with pytest.raises(ServerTooSlow):
-            await connection.list_all("tools/list", "tools")
+            await connection.list_all("tools")
         assert await call(connection, "echo", text="still here") == "still here"
 
 
 @pytest.mark.parametrize("mode", ["pages", "samepage", "badlist"])
 async def test_lists_that_are_wrong_are_taken_as_far_as_they_go(mode: str) -> None:
     async with run_connection(bad_stdio(mode)) as (connection, _):
-        tools = await connection.list_all("tools/list", "tools")
+        tools = await connection.list_all("tools")
         assert tools
         assert all(isinstance(tool["name"], str) for tool in tools)
         assert await call(connection, "echo", text="still here") == "still here"

@@ -23,7 +23,6 @@ from refdesk.downstream.files.servers_file import (
     is_this_desk,
     list_server_files,
     load_servers,
-    read_servers,
 )
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
 from tests.waiting import PATIENCE_SECONDS
@@ -41,7 +40,7 @@ def write_file(folder: Path, content: Any, name: str = "mcp.json") -> Path:
 
 def problem(path: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        read_servers(path, {})
+        ServersFile(path).read({})
     return "\n".join(caught.value.problems)
 
 
@@ -125,7 +124,7 @@ def test_keys_given_twice_are_found_wherever_they_are() -> None:
     ],
 )
 def test_the_servers_of_every_client_are_found(tmp_path: Path, name: str, content: Any) -> None:
-    read = read_servers(write_file(tmp_path, content, name), {})
+    read = ServersFile(write_file(tmp_path, content, name)).read({})
     assert (read.faults, list(read.servers), read.servers["a"].command) == ([], ["a"], "x")
 
 
@@ -143,7 +142,7 @@ def test_a_project_of_claude_code_brings_its_servers_and_the_others_are_named(tm
 
 def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: Path) -> None:
     path = write_file(tmp_path, {"servers": {"a": {"comand": "x"}, "b": X, "c": {**X, "env": {"K": "${input:k}"}}}})
-    read = read_servers(path, {})
+    read = ServersFile(path).read({})
     assert list(read.servers) == ["b"]
     assert list(map(str, read.faults)) == [
         f"{path}: servers.a.comand: unknown key; did you mean command?",
@@ -177,7 +176,7 @@ def test_a_file_that_cannot_be_taken_says_why(tmp_path: Path, content: str, word
 
 def test_keys_that_a_client_has_twice_elsewhere_are_its_own_affair(tmp_path: Path) -> None:
     path = write_file(tmp_path, '{"theme": 1, "theme": 2, "mcpServers": {"a": {"command": "x"}}}')
-    assert list(read_servers(path, {}).servers) == ["a"]
+    assert list(ServersFile(path).read({}).servers) == ["a"]
 
 
 def test_files_that_are_none_are_not_waited_for(tmp_path: Path) -> None:
@@ -189,9 +188,10 @@ def test_files_that_are_none_are_not_waited_for(tmp_path: Path) -> None:
         ("", "cannot be read: Is a directory"),
         ("loop", "cannot be read"),
         ("bytes", "not UTF-8 text"),
-        ("none", "no such file"),
     ):
         assert words in problem(tmp_path / name)
+    with pytest.raises(ConfigError, match="no such file"):
+        find_servers(tmp_path / "none", tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -203,14 +203,14 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
 
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(write_file(tmp_path, {"mcpServers": {"a": X}}))
-    assert list(read_servers(tmp_path / "link.json", {}).servers) == ["a"]
+    assert list(ServersFile(tmp_path / "link.json").read({}).servers) == ["a"]
 
 
 def test_a_large_file_is_read_and_one_too_large_is_not(tmp_path: Path) -> None:
     history = [f"// {'x' * 100} /* " for _ in range(100_000)]
     path = write_file(tmp_path, json.dumps({"history": history, "mcpServers": {"a": X}})[:-1] + ",}")
     assert path.stat().st_size > 10_000_000
-    assert list(read_servers(path, {}).servers) == ["a"]
+    assert list(ServersFile(path).read({}).servers) == ["a"]
     with pytest.raises(ValueError, match="is larger than 1,000 bytes"):
         read_plain_text(path, 1000)
 
@@ -229,7 +229,7 @@ def test_a_large_file_is_read_and_one_too_large_is_not(tmp_path: Path) -> None:
 def test_any_layout_gives_servers_or_a_plain_problem(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     path = write_file(tmp_path_factory.getbasetemp(), content, "any.json")
     try:
-        read = read_servers(path, {})
+        read = ServersFile(path).read({})
     except ConfigError as error:
         said, servers = list(error.problems), {}
     else:

@@ -28,7 +28,7 @@ from refdesk.downstream.files.servers_file import (
     list_server_files,
     load_servers,
 )
-from refdesk.downstream.fleet.fleet import open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import iter_secrets
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -307,7 +307,7 @@ async def test_a_server_that_is_added_while_the_desk_runs_is_there_soon_and_gone
     program = f"import sys, runpy; print('up with {SECRET}', file=sys.stderr); sys.argv[1:] = ['stdio']; "
     program += "runpy.run_module('tests.downstream.servers.talkative', run_name='__main__')"
     entry = {"command": sys.executable, "args": ["-c", program], "cwd": str(ROOT), "env": {"A_KEY": SECRET}}
-    async with open_fleet(config.downstream, folder, now(), connect=connect) as fleet:
+    async with Fleet(config.downstream, folder, connect=connect).run(now()) as fleet:
         followed, pauses = ServerFilesWatcher(list_server_files(config), now, fleet.apply, now()), Pauses()
         until = pauses.until
         watching = asyncio.create_task(followed.follow(pauses.sleep))

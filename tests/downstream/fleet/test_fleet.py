@@ -14,10 +14,11 @@ import pytest
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import ToolRules
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import ConfigError, RefdeskError, ServerAway
+from tests.downstream.connecting import change_settings
 from tests.downstream.scripted import Scripted, Watch, fleet_of, server_settings, tool
 from tests.waiting import PATIENCE_SECONDS
 
@@ -133,14 +134,14 @@ async def test_a_list_that_fails_leaves_what_was_known_and_is_told(tmp_path: Pat
     server = Scripted(tool("a"), resources=[LOOK])
     async with fleet_of(tmp_path, {"s": server}) as (fleet, watch):
         await watch.until(lambda: fleet.catalogue.tools and fleet.catalogue.resources)
-        fleet.servers["s"].capabilities_seconds = 0.1
+        change_settings(fleet.servers["s"], capabilities_timeout_seconds=0.1)
         server.silent.add("tools/list")
         server.offer()
         await watch.until(lambda: "partial" in fleet.describe()["s"])
         assert fleet.describe()["s"]["partial"] == {"tools": "The server 's' did not answer within 0.1 s"}
         assert fleet.catalogue.tools["s__a"].is_stale
         assert not fleet.catalogue.resources["x://one"].is_stale
-        fleet.servers["s"].capabilities_seconds = PATIENCE_SECONDS
+        change_settings(fleet.servers["s"], capabilities_timeout_seconds=PATIENCE_SECONDS)
         server.silent.clear()
         server.offer(tool("b"))
         await watch.until(lambda: list(fleet.catalogue.tools) == ["s__b"])
@@ -355,7 +356,7 @@ async def test_a_server_set_otherwise_is_connected_anew_only_where_it_has_to_be(
         await fleet.apply({"s": server_settings(tools={"deny": ("b",)}, call_timeout_seconds=7)})
         assert list(fleet.catalogue.tools) == ["s__a"]
         assert fleet.servers["s"] is connection
-        assert connection.call_seconds == 7
+        assert connection.settings.call_timeout_seconds == 7
         await fleet.apply({"s": server_settings(env={"KEY": "other"})})
         assert fleet.servers["s"] is not connection
         await watch.until(lambda: fleet.servers["s"].status.state == "Running" and not fleet.describe()["s"]["stale"])
@@ -404,7 +405,7 @@ async def test_secrets_are_nowhere_in_what_is_described(tmp_path: Path) -> None:
 async def test_pins_that_cannot_be_understood_keep_the_fleet_from_opening(tmp_path: Path) -> None:
     (tmp_path / "pins.json").write_text("{")
     with pytest.raises(ConfigError, match=r"pins\.json"):
-        async with open_fleet(DownstreamConfig(), tmp_path):
+        async with Fleet(DownstreamConfig(), tmp_path).run({}):
             pytest.fail("it opened")
 
 

@@ -13,10 +13,10 @@ import pytest
 from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.session import MAX_LIST_ENTRIES
-from refdesk.downstream.transports.stdio import open_stdio
+from refdesk.downstream.transports.stdio import StdioTransport
 from tests.downstream.connecting import bad_stdio, call
 from tests.downstream.contract import Belongings
 from tests.downstream.scripted import Watch
@@ -33,7 +33,7 @@ async def fleet_of(
     # With its first pipe to a process, the loop itself opens a file that it keeps.
     await (await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)).communicate()
     watch, before = Watch(), Belongings.now()
-    async with open_fleet(DownstreamConfig(), folder, servers, counts=watch, connect=connect) as fleet:
+    async with Fleet(DownstreamConfig(), folder, counts=watch, connect=connect).run(servers) as fleet:
         yield fleet, watch
     await before.are_all()
 
@@ -132,7 +132,7 @@ async def test_a_start_while_a_server_is_down_offers_what_it_had(tmp_path: Path)
 
 
 async def test_a_server_that_is_removed_leaves_no_process(tmp_path: Path) -> None:
-    connect = partial(Connection, open_transport=partial(open_stdio, end_timeouts=BRISK))
+    connect = partial(Connection, open_transport=partial(StdioTransport, end_timeouts=BRISK))
     servers = {"stubborn": bad_stdio("ignoreterm", "fork"), "good": bad_stdio()}
     async with fleet_of(tmp_path, connect, **servers) as (fleet, watch):
         await watch.until(lambda: servers_with_tools(fleet) == {"stubborn", "good"})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.downstream.fleet.exposure import MAX_DEPTH, TooDeep, clean_definition, visible
+from refdesk.downstream.fleet.exposure import MAX_DEPTH, InvalidDefinition, remove_invisible, visible
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_titles_and_descriptions_are_cleaned_wherever_a_model_reads_them() -> No
     argument = {"type": "string", "description": hidden}
     schema = {"properties": {"default": argument, "title": argument}, "anyOf": [{"description": hidden}]}
     definition = {"title": hidden, "annotations": {"title": hidden}, "inputSchema": schema, "arguments": [argument]}
-    cleaned, count = clean_definition(definition)
+    cleaned, count = remove_invisible(definition)
     assert count == 6
     assert "\\u200b" not in json.dumps(cleaned)
 
@@ -53,17 +53,17 @@ def test_what_programs_read_is_left_alone() -> None:
     value = "a\u200bb"
     schema = {"default": {"description": value}, "enum": [value], "const": value, "examples": [{"title": value}]}
     definition = {"_meta": {"title": value}, "icons": [{"title": value}], "inputSchema": schema}
-    assert clean_definition(definition) == (definition, 0)
+    assert remove_invisible(definition) == (definition, 0)
 
 
 def test_a_definition_without_anything_hidden_is_the_same_object() -> None:
     definition = {"title": "A title", "inputSchema": {"properties": {"a": {"description": "Größe"}}}}
-    assert clean_definition(definition)[0] is definition
+    assert remove_invisible(definition)[0] is definition
 
 
 def test_a_definition_with_too_many_levels_is_refused() -> None:
     schema: Any = {}
     for _ in range(MAX_DEPTH + 2):
         schema = {"items": [schema]}
-    with pytest.raises(TooDeep):
-        clean_definition(schema)
+    with pytest.raises(InvalidDefinition):
+        remove_invisible(schema)

@@ -115,7 +115,7 @@ async def conversing(
     session = Session("bad", config, host, host.on_notification, open_it)
     session.is_open = True  # from the beginning, so that the host hears of every loss
     async with open_it("bad", config, session.peer) as transport:
-        session.peer.attach(transport)
+        session.peer.transport = transport
         if greeted:
             await session.negotiate(transport, version)
         yield Conversation(session.peer, transport, host, session if greeted else None)

@@ -14,7 +14,7 @@ from typing import Any
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Message, Peer
 from refdesk.downstream.transports.process import EndTimeouts
-from refdesk.downstream.transports.stdio import StdioTransport, open_stdio
+from refdesk.downstream.transports.stdio import StdioTransport
 from refdesk.errors import RefdeskError
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -89,7 +89,7 @@ async def talk(
     """A connection to a server, greeted; whoever leaves this has nothing left of it."""
     owner, stderr_seen = Owner(), list[str]()
     peer = Peer("bad", owner)
-    async with open_stdio(
+    async with StdioTransport(
         "bad",
         settings,
         peer,
@@ -97,7 +97,7 @@ async def talk(
         end_timeouts=end_timeouts,
         exit_grace_seconds=exit_grace_seconds,
     ) as transport:
-        peer.attach(transport)
+        peer.transport = transport
         try:
             if initialize:
                 async with asyncio.timeout(PATIENCE_SECONDS):

@@ -15,8 +15,8 @@ from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from pydantic import BaseModel
 from starlette.applications import Starlette
 
-from refdesk.downstream.transports.sse import open_sse
-from refdesk.downstream.transports.streamable import open_streamable
+from refdesk.downstream.transports.sse import SseTransport
+from refdesk.downstream.transports.streamable import StreamableHttpTransport
 from refdesk.errors import ServerRefused
 from tests.downstream.transports.conversing import Caller, conversing
 from tests.waiting import eventually
@@ -111,11 +111,11 @@ async def serving(app: Starlette) -> AsyncIterator[str]:
 async def test_tools_are_listed_and_called(json_response: bool, version: str | None) -> None:
     async with (
         serving(good_server().streamable_http_app(json_response=json_response)) as url,
-        conversing(open_streamable, f"{url}/mcp", version=version) as conversation,
+        conversing(StreamableHttpTransport, f"{url}/mcp", version=version) as conversation,
     ):
         assert conversation.session is not None
         assert conversation.session.server_profile.version == (version or "2025-11-25")
-        tools = await conversation.session.list_all("tools/list", "tools")
+        tools = await conversation.session.list_all("tools")
         assert {tool["name"] for tool in tools} >= {"echo", "report"}
         texts = [str(number) for number in range(40)]
         assert await asyncio.gather(*(conversation.says("echo", text=text) for text in texts)) == texts
@@ -130,7 +130,7 @@ async def test_tools_are_listed_and_called(json_response: bool, version: str | N
 async def test_progress_is_heard_by_the_caller(version: str | None) -> None:
     async with (
         serving(good_server().streamable_http_app()) as url,
-        conversing(open_streamable, f"{url}/mcp", version=version) as conversation,
+        conversing(StreamableHttpTransport, f"{url}/mcp", version=version) as conversation,
     ):
         caller = Caller()
         assert await conversation.says("report", caller) == "reported"
@@ -140,7 +140,7 @@ async def test_progress_is_heard_by_the_caller(version: str | None) -> None:
 async def test_a_server_can_ask_the_caller_and_say_what_has_changed() -> None:
     async with (
         serving(good_server().streamable_http_app()) as url,
-        conversing(open_streamable, f"{url}/mcp") as conversation,
+        conversing(StreamableHttpTransport, f"{url}/mcp") as conversation,
     ):
         caller = Caller()
         assert await conversation.says("ask", caller) == "Hello Ada"
@@ -157,7 +157,7 @@ async def test_a_server_can_ask_the_caller_and_say_what_has_changed() -> None:
 
 async def test_a_stream_that_the_server_closes_meanwhile_is_taken_up_again() -> None:
     app = good_server().streamable_http_app(event_store=Kept(), retry_interval=20)
-    async with serving(app) as url, conversing(open_streamable, f"{url}/mcp") as conversation:
+    async with serving(app) as url, conversing(StreamableHttpTransport, f"{url}/mcp") as conversation:
         caller = Caller()
         assert await conversation.says("pause", caller) == "paused"
         assert caller.told == ["notifications/progress"]
@@ -165,13 +165,13 @@ async def test_a_stream_that_the_server_closes_meanwhile_is_taken_up_again() -> 
 
 async def test_a_server_without_sessions_is_spoken_to_as_well() -> None:
     app = good_server().streamable_http_app(stateless_http=True, json_response=True)
-    async with serving(app) as url, conversing(open_streamable, f"{url}/mcp") as conversation:
+    async with serving(app) as url, conversing(StreamableHttpTransport, f"{url}/mcp") as conversation:
         assert await conversation.says("echo", text="hello") == "hello"
         assert conversation.host.losses == []
 
 
 async def test_the_old_transport_does_the_same() -> None:
-    async with serving(good_server().sse_app()) as url, conversing(open_sse, f"{url}/sse") as conversation:
+    async with serving(good_server().sse_app()) as url, conversing(SseTransport, f"{url}/sse") as conversation:
         caller = Caller()
         assert await conversation.says("echo", text="hello") == "hello"
         assert await conversation.says("report", caller) == "reported"

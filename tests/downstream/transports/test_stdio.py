@@ -14,7 +14,7 @@ from anyio import wait_all_tasks_blocked
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.transports.stdio import MAX_LINES_PER_TURN, _Output, open_stdio
+from refdesk.downstream.transports.stdio import MAX_LINES_PER_TURN, StdioTransport, _Output
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from tests.downstream.transports.stdio_rig import Owner, bad, talk
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -61,7 +61,7 @@ async def test_arguments_reach_the_program_as_they_are() -> None:
     script = "import sys, json; print(json.dumps({'method': sys.argv[1]}), flush=True); sys.stdin.read()"
     owner = Owner()
     arguments = ("-c", script, "$(id); `id` && | > \" '")
-    async with open_stdio("argv", McpServerConfig(command=sys.executable, args=arguments), Peer("argv", owner)):
+    async with StdioTransport("argv", McpServerConfig(command=sys.executable, args=arguments), Peer("argv", owner)):
         await asyncio.wait_for(owner.has_noticed.wait(), PATIENCE_SECONDS)
     assert owner.noticed_methods == [arguments[2]]
 
@@ -256,7 +256,7 @@ async def test_a_server_that_cannot_be_started_says_what_to_do(settings: dict[st
     owner = Owner()
     config = McpServerConfig.model_validate(settings | {"env": {"API_KEY": "sesame-open"}})
     with pytest.raises(ServerAway, match=sentence) as caught:
-        async with open_stdio("away", config, Peer("away", owner)):
+        async with StdioTransport("away", config, Peer("away", owner)):
             raise AssertionError("it was started")
     assert "sesame" not in caught.value.detail
 

@@ -18,7 +18,7 @@ from anyio.lowlevel import checkpoint
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.transports.process import EndTimeouts, ServerProcess
-from refdesk.downstream.transports.stdio import open_stdio
+from refdesk.downstream.transports.stdio import StdioTransport
 from refdesk.errors import ServerAway, ServerGone, ServerTalksNonsense
 from tests.downstream.transports.stdio_rig import BRISK, PATIENT, Owner, bad, descriptors, talk, wait_gone
 from tests.processes import children
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 async def _a_loop_that_has_had_a_pipe() -> None:
     """The first one that a loop gets makes it open a file for itself, which it keeps."""
-    async with open_stdio("first", McpServerConfig(command="cat"), Peer("first", Owner())):
+    async with StdioTransport("first", McpServerConfig(command="cat"), Peer("first", Owner())):
         pass
 
 
@@ -55,7 +55,7 @@ async def test_what_a_server_says_right_before_it_ends_is_heard() -> None:
     for _ in range(20):
         owner = Owner()
         config = McpServerConfig(command=sys.executable, args=("-I", "-S", "-c", script))
-        async with open_stdio("last", config, Peer("last", owner), exit_grace_seconds=PATIENCE_SECONDS):
+        async with StdioTransport("last", config, Peer("last", owner), exit_grace_seconds=PATIENCE_SECONDS):
             await asyncio.wait_for(owner.is_lost.wait(), PATIENCE_SECONDS)
         assert owner.noticed_methods == ["notifications/last"]
         assert owner.losses[0].detail == "The server 'last' ended with exit status 7; its last stderr line: why"
@@ -178,7 +178,7 @@ async def test_an_error_in_the_owner_comes_through() -> None:
 async def test_two_hundred_connections_leave_no_process_and_no_descriptor() -> None:
     async def once(number: int) -> None:
         command = "cat" if number % 2 else "false"
-        async with open_stdio("short", McpServerConfig(command=command), Peer("short", Owner())):
+        async with StdioTransport("short", McpServerConfig(command=command), Peer("short", Owner())):
             await checkpoint()
 
     before, files, tasks = children(), descriptors(), len(asyncio.all_tasks())
@@ -196,7 +196,7 @@ async def test_without_room_for_more_descriptors_a_server_is_away_and_nothing_is
     outcome = "open"
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (next_one + room, limits[1]))
-        async with open_stdio("many", McpServerConfig(command="cat"), Peer("many", Owner())):
+        async with StdioTransport("many", McpServerConfig(command="cat"), Peer("many", Owner())):
             pass
     except ServerAway as error:
         outcome = error.detail

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from refdesk.downstream.transports.streamable import open_streamable
+from refdesk.downstream.transports.streamable import StreamableHttpTransport
 from refdesk.errors import ServerAway, ServerGone
 from tests.downstream.contract import Belongings
 from tests.downstream.servers.bad_http import BadHttp, Request, bad_http
@@ -30,7 +30,7 @@ async def server() -> AsyncIterator[BadHttp]:
 
 
 async def test_the_session_and_the_version_are_sent_from_the_handshake_on_until_the_end(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         assert await conversation.says("echo", text="hello") == "hello"
         await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
         (session,) = server.sessions
@@ -43,14 +43,14 @@ async def test_the_session_and_the_version_are_sent_from_the_handshake_on_until_
 
 
 async def test_nothing_is_sent_before_the_first_message(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url(), greeted=False):
+    async with conversing(StreamableHttpTransport, server.url(), greeted=False):
         pass
     assert server.connections_made == 0
 
 
 async def test_only_our_own_headers_are_sent_and_those_that_are_set(server: BadHttp) -> None:
     url = server.url().replace("//", "//ada:secret%20word@")
-    async with conversing(open_streamable, url, headers={"X-Key": "k"}) as conversation:
+    async with conversing(StreamableHttpTransport, url, headers={"X-Key": "k"}) as conversation:
         await conversation.call("echo")
     for request in server.seen:
         assert request.headers.keys() <= OURS | OF_SESSIONS | {"authorization", "x-key", "last-event-id"}
@@ -59,7 +59,7 @@ async def test_only_our_own_headers_are_sent_and_those_that_are_set(server: BadH
 
 
 async def test_headers_of_one_message_go_with_that_message_only(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url(), headers={"Authorization": "ours"}) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(), headers={"Authorization": "ours"}) as conversation:
         for headers in ({"authorization": "theirs"}, None):
             await conversation.peer.request("tools/call", {"name": "echo"}, headers=headers)
     assert [request.headers["authorization"] for request in server.list_posts("tools/call")] == ["theirs", "ours"]
@@ -67,7 +67,7 @@ async def test_headers_of_one_message_go_with_that_message_only(server: BadHttp)
 
 async def test_an_address_of_another_kind_is_told_when_it_is_opened() -> None:
     with pytest.raises(ServerAway, match="is not an HTTP URL"):
-        async with conversing(open_streamable, "ws://127.0.0.1/mcp", greeted=False, type="http"):
+        async with conversing(StreamableHttpTransport, "ws://127.0.0.1/mcp", greeted=False, type="http"):
             pass
 
 
@@ -75,7 +75,7 @@ async def test_what_belongs_to_no_call_comes_on_a_stream_that_is_opened_again_wh
     server: BadHttp,
 ) -> None:
     changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         for last_id in ("one", "two"):
             await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
             await server.say(changed, last_id)
@@ -88,7 +88,7 @@ async def test_what_belongs_to_no_call_comes_on_a_stream_that_is_opened_again_wh
 
 
 async def test_a_server_without_such_a_stream_is_asked_for_it_once(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("get405")) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("get405")) as conversation:
         await server.until(lambda: _gets(server))
         assert await conversation.is_alive()
     assert len(_gets(server)) == 1
@@ -96,7 +96,7 @@ async def test_a_server_without_such_a_stream_is_asked_for_it_once(server: BadHt
 
 
 async def test_what_is_said_on_the_stream_of_a_call_belongs_to_that_call(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         caller = Caller()
         assert await conversation.says("progress", caller) == "progressed"
         assert caller.told == [*["notifications/progress"] * 2, "notifications/message"]
@@ -104,7 +104,7 @@ async def test_what_is_said_on_the_stream_of_a_call_belongs_to_that_call(server:
 
 
 async def test_an_answer_may_come_among_other_messages(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         assert await conversation.says("batch", Caller()) == "of a batch"
         assert await conversation.says("dripsse") == "dripped"
         assert await conversation.says("packed") == "unpacked"
@@ -112,13 +112,13 @@ async def test_an_answer_may_come_among_other_messages(server: BadHttp) -> None:
 
 
 async def test_an_answer_is_had_although_its_stream_is_never_closed(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         assert await conversation.says("sseopen") == "and now?"
         await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
 
 
 async def test_an_answer_is_taken_up_where_its_stream_broke_off(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("resumable")) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("resumable")) as conversation:
         caller = Caller()
         assert await conversation.says("any", caller) == "resumed after two"
         assert caller.told == ["notifications/message"]
@@ -126,7 +126,7 @@ async def test_an_answer_is_taken_up_where_its_stream_broke_off(server: BadHttp)
 
 
 async def test_an_answer_that_cannot_be_taken_up_is_given_up_after_a_few_tries(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("unresumable")) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("unresumable")) as conversation:
         with pytest.raises(ServerGone, match="was cut off"):
             await conversation.call("any")
         assert await conversation.is_alive()
@@ -134,7 +134,7 @@ async def test_an_answer_that_cannot_be_taken_up_is_given_up_after_a_few_tries(s
 
 
 async def test_a_session_that_the_server_forgot_is_over_for_all(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("e404session")) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("e404session")) as conversation:
         with pytest.raises(ServerGone, match="has ended"):
             await conversation.call("any")
         assert [type(error) for error in conversation.host.losses] == [ServerGone]
@@ -147,7 +147,7 @@ async def test_a_session_that_the_server_forgot_is_over_for_all(server: BadHttp)
 
 
 async def test_a_session_that_the_server_forgot_is_noticed_without_a_call(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
         server.sessions.clear()
         await server.cut_streams()
@@ -155,7 +155,7 @@ async def test_a_session_that_the_server_forgot_is_noticed_without_a_call(server
 
 
 async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         await call_off(conversation.call("hangsse"), server, conversation.is_reading)
         await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
         assert await conversation.says("echo", text="next") == "next"
@@ -166,7 +166,7 @@ async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
 
 
 async def test_in_the_newest_revision_closing_the_stream_calls_it_off_and_there_is_no_session(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("hangsse"), greeted=False) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("hangsse"), greeted=False) as conversation:
         conversation.transport.set_protocol_version("2026-07-28")
         headers = {"Mcp-Method": "tools/call"}
         request = conversation.peer.request("tools/call", {"name": "any"}, headers=headers)
@@ -178,7 +178,7 @@ async def test_in_the_newest_revision_closing_the_stream_calls_it_off_and_there_
 
 
 async def test_a_long_request_says_much_before_it_ends(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("sseforever"), greeted=False) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("sseforever"), greeted=False) as conversation:
         conversation.transport.set_protocol_version("2026-07-28")
         caller = Caller()
         listening = asyncio.create_task(conversation.peer.request("subscriptions/listen", {}, callbacks=caller))
@@ -189,7 +189,7 @@ async def test_a_long_request_says_much_before_it_ends(server: BadHttp) -> None:
 
 
 async def test_connections_are_used_again(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         for tool in ("echo", "progress") * 20:
             await conversation.call(tool)
         assert server.connections_made <= 4
@@ -200,7 +200,7 @@ async def test_connections_are_used_again(server: BadHttp) -> None:
 
 @pytest.mark.parametrize("fault", ["hang", "hanghdr", "hangsse", "slowhead"])
 async def test_calls_fail_at_once_when_the_transport_is_closed(server: BadHttp, fault: str) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         calls = [asyncio.create_task(conversation.call(fault)) for _ in range(3)]
         await server.until(lambda: len(server.list_posts("tools/call")) == 3)
         if fault in ("hanghdr", "hangsse"):
@@ -214,7 +214,7 @@ async def test_calls_fail_at_once_when_the_transport_is_closed(server: BadHttp, 
 
 async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp) -> None:
     server.hangs_at_the_end = True
-    open_briskly = partial(open_streamable, delete_seconds=0.1)
+    open_briskly = partial(StreamableHttpTransport, delete_seconds=0.1)
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with conversing(open_briskly, server.url()) as conversation:
             await conversation.call("echo")
@@ -222,7 +222,8 @@ async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp) -> N
 
 
 async def test_a_server_that_is_not_there_is_away() -> None:
-    async with conversing(open_streamable, f"http://127.0.0.1:{find_free_port()}/mcp", greeted=False) as conversation:
+    url = f"http://127.0.0.1:{find_free_port()}/mcp"
+    async with conversing(StreamableHttpTransport, url, greeted=False) as conversation:
         for _ in range(2):
             with pytest.raises(ServerAway, match="no server is listening at its address"):
                 await conversation.call("any")
@@ -238,7 +239,7 @@ async def test_a_server_that_takes_no_connection_is_away_in_time() -> None:
             one.setblocking(False)
             one.connect_ex(listening.getsockname())
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        async with conversing(open_streamable, url, greeted=False, connect_timeout_seconds=0.3) as conversation:
+        async with conversing(StreamableHttpTransport, url, greeted=False, connect_timeout_seconds=0.3) as conversation:
             with pytest.raises(ServerAway, match=r"did not accept a connection within 0\.3 seconds"):
                 await conversation.call("any")
         for one in waiting:
@@ -257,7 +258,7 @@ async def test_two_hundred_rounds_leave_nothing_behind(server: BadHttp) -> None:
 
 
 async def _round(server: BadHttp, tool: str) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         await asyncio.gather(conversation.call(tool), return_exceptions=True)
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from refdesk.downstream.transports.streamable import open_streamable
+from refdesk.downstream.transports.streamable import StreamableHttpTransport
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from tests.downstream.servers.bad_http import BadHttp, bad_http
 from tests.downstream.transports.conversing import call_off, conversing
@@ -72,7 +72,7 @@ AT_ONCE: dict[str, tuple[type[RefdeskError], str]] = {
 @pytest.mark.parametrize("fault", AT_ONCE)
 async def test_a_fault_is_told_at_once_and_the_next_call_works(server: BadHttp, fault: str) -> None:
     kind, words = AT_ONCE[fault]
-    async with conversing(open_streamable, server.url(fault), max_message_bytes=MAX_BYTES) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(fault), max_message_bytes=MAX_BYTES) as conversation:
         with pytest.raises(kind, match=words):
             await conversation.call("any")
         assert await conversation.is_alive()
@@ -82,7 +82,7 @@ async def test_a_fault_is_told_at_once_and_the_next_call_works(server: BadHttp, 
 
 @pytest.mark.parametrize("fault", ["hang", "hanghdr", "hangsse", "slowhead", "drip", "sseforever", "comments"])
 async def test_a_call_that_does_not_come_to_an_end_can_be_called_off(server: BadHttp, fault: str) -> None:
-    async with conversing(open_streamable, server.url(fault)) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(fault)) as conversation:
         if fault in ("hang", "slowhead"):
             await call_off(conversation.call("any"), server)
         else:
@@ -94,13 +94,13 @@ async def test_a_call_that_does_not_come_to_an_end_can_be_called_off(server: Bad
 @pytest.mark.parametrize("fault", ["reset", "e401", "e503", "html", "redirect", "e404", "nothttp"])
 async def test_a_handshake_can_fail_in_the_same_ways(server: BadHttp, fault: str) -> None:
     with pytest.raises(RefdeskError):
-        async with conversing(open_streamable, server.url(f"init/{fault}")):
+        async with conversing(StreamableHttpTransport, server.url(f"init/{fault}")):
             pass
 
 
 async def test_a_handshake_that_hangs_can_be_called_off(server: BadHttp) -> None:
     async def initialize() -> None:
-        async with conversing(open_streamable, server.url("init/hang")):
+        async with conversing(StreamableHttpTransport, server.url("init/hang")):
             pytest.fail("it was greeted")
 
     greeting = asyncio.create_task(initialize())
@@ -111,7 +111,7 @@ async def test_a_handshake_that_hangs_can_be_called_off(server: BadHttp) -> None
 
 
 async def test_other_calls_are_not_slowed_by_one_that_is_too_large(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         large = asyncio.create_task(conversation.call("bigcomment"))
         for _ in range(20):
             assert await conversation.says("echo", text="quick") == "quick"
@@ -120,7 +120,7 @@ async def test_other_calls_are_not_slowed_by_one_that_is_too_large(server: BadHt
 
 
 async def test_what_is_too_large_is_not_kept(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url(), max_message_bytes=1_000_000) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(), max_message_bytes=1_000_000) as conversation:
         await conversation.call("echo")
         tracemalloc.start()
         try:
@@ -134,7 +134,7 @@ async def test_what_is_too_large_is_not_kept(server: BadHttp) -> None:
 
 
 async def test_an_answer_of_too_many_parts_is_not_taken_apart(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("parts")) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("parts")) as conversation:
         with pytest.raises(ServerTalksNonsense, match="invalid JSON"):
             await conversation.call("any")
         assert conversation.peer.garbage == 0
@@ -142,13 +142,13 @@ async def test_an_answer_of_too_many_parts_is_not_taken_apart(server: BadHttp) -
 
 
 async def test_a_large_message_is_sent_whole(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url()) as conversation:
+    async with conversing(StreamableHttpTransport, server.url()) as conversation:
         assert len(await conversation.says("echo", text="x" * 3_000_000)) == 3_000_000
 
 
 async def test_an_answer_of_many_megabytes_costs_no_more_than_in_proportion(server: BadHttp) -> None:
     async def seconds(size: int) -> float:
-        async with conversing(open_streamable, server.url(f"big?bytes={size}")) as conversation:
+        async with conversing(StreamableHttpTransport, server.url(f"big?bytes={size}")) as conversation:
             began = time.process_time()
             assert len(await conversation.says("any")) == size
             return time.process_time() - began
@@ -159,7 +159,7 @@ async def test_an_answer_of_many_megabytes_costs_no_more_than_in_proportion(serv
 
 @pytest.mark.parametrize(("fault", "wait"), [("e429", 7.0), ("e503", 7.0), ("e429bare", None), ("e503date", None)])
 async def test_a_server_says_when_to_come_back(server: BadHttp, fault: str, wait: float | None) -> None:
-    async with conversing(open_streamable, server.url(fault)) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(fault)) as conversation:
         with pytest.raises(ServerAway) as caught:
             await conversation.call("any")
     assert caught.value.retry_after == wait
@@ -167,7 +167,7 @@ async def test_a_server_says_when_to_come_back(server: BadHttp, fault: str, wait
 
 @pytest.mark.parametrize(("fault", "code"), [("e400", -32042), ("e400noid", -32022)])
 async def test_an_error_in_a_refusal_is_the_answer(server: BadHttp, fault: str, code: int) -> None:
-    async with conversing(open_streamable, server.url(fault)) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(fault)) as conversation:
         with pytest.raises(ServerRefused) as caught:
             await conversation.call("any")
         assert await conversation.is_alive()
@@ -176,7 +176,7 @@ async def test_an_error_in_a_refusal_is_the_answer(server: BadHttp, fault: str, 
 
 
 async def test_without_a_session_an_unknown_method_is_just_that(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("e404method"), greeted=False) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("e404method"), greeted=False) as conversation:
         with pytest.raises(ServerRefused) as caught:
             await conversation.call("any")
     assert caught.value.code == -32601
@@ -184,7 +184,7 @@ async def test_without_a_session_an_unknown_method_is_just_that(server: BadHttp)
 
 
 async def test_credentials_that_are_refused_once_are_sent_again_with_the_next_call(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("e401once"), headers={"X-Key": "k"}) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("e401once"), headers={"X-Key": "k"}) as conversation:
         with pytest.raises(ServerAway):
             await conversation.call("any")
         assert await conversation.says("any") == "let in"
@@ -193,7 +193,7 @@ async def test_credentials_that_are_refused_once_are_sent_again_with_the_next_ca
 
 @pytest.mark.parametrize("fault", ["redirect", "redirect307", "e401"])
 async def test_nothing_that_a_server_names_is_fetched(server: BadHttp, fault: str) -> None:
-    async with conversing(open_streamable, server.url(fault)) as conversation:
+    async with conversing(StreamableHttpTransport, server.url(fault)) as conversation:
         with pytest.raises(ServerAway):
             await conversation.call("any")
         assert await conversation.is_alive()
@@ -202,7 +202,7 @@ async def test_nothing_that_a_server_names_is_fetched(server: BadHttp, fault: st
 
 
 async def test_only_what_changes_nothing_is_sent_twice(server: BadHttp) -> None:
-    async with conversing(open_streamable, server.url("close")) as conversation:
+    async with conversing(StreamableHttpTransport, server.url("close")) as conversation:
         for method in ("tools/list", "tools/call"):
             with pytest.raises(ServerGone):
                 await conversation.peer.request(method, {})
@@ -212,7 +212,9 @@ async def test_only_what_changes_nothing_is_sent_twice(server: BadHttp) -> None:
 @pytest.mark.parametrize("fault", ["e401", "redirect", "reset", "e500", "html", "big", "nothttp", "e405"])
 async def test_no_error_shows_a_secret(server: BadHttp, fault: str) -> None:
     url = server.url(fault).replace("//", "//ada:sesame@") + "?key=sesame"
-    async with conversing(open_streamable, url, headers={"X-Key": "sesame"}, max_message_bytes=9999) as conversation:
+    async with conversing(
+        StreamableHttpTransport, url, headers={"X-Key": "sesame"}, max_message_bytes=9999
+    ) as conversation:
         with pytest.raises(RefdeskError) as caught:
             await conversation.call("any")
     assert "sesame" not in f"{caught.value} {caught.value.data} {conversation.transport!r}"

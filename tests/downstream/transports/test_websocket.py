@@ -18,7 +18,7 @@ from websockets import Headers, Response, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.transports.websocket import TIMEOUTS, Timeouts, WebSocketTransport, open_websocket
+from refdesk.downstream.transports.websocket import TIMEOUTS, Timeouts, WebSocketTransport
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerTalksNonsense
 from tests.certificates import write_certificate
 from tests.downstream.contract import Belongings, Box
@@ -60,7 +60,7 @@ async def open_test_socket(
     url: str, box: Box, timeouts: Timeouts = TIMEOUTS, **more: Any
 ) -> AsyncIterator[WebSocketTransport]:
     settings = McpServerConfig(type="websocket", url=url, **more)
-    async with open_websocket("chat", settings, box, timeouts=timeouts) as transport:
+    async with WebSocketTransport("chat", settings, box, timeouts=timeouts) as transport:
         yield transport
 
 
@@ -388,6 +388,6 @@ async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None
                 pytest.fail("it was trusted")
         settings = McpServerConfig(type="websocket", url=address)
         trusting = ssl.create_default_context(cafile=str(pem))
-        async with open_websocket("chat", settings, box, tls=trusting):
+        async with WebSocketTransport("chat", settings, box, tls=trusting):
             await box.holds(messages=1)
     assert len(box.losses) == 1

@@ -134,7 +134,7 @@ def adapt_route(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
     `as_bytes` sends the content of a file instead of its path, for a server without access to it.
     """
     if wanted.tool in tools:
-        return _with_content(wanted) if as_bytes and wanted.path is not None else wanted
+        return _with_content(wanted, wanted.path) if as_bytes and wanted.path is not None else wanted
     if wanted.tool.startswith("convert_") and _DOCLING_CONVERT in tools:
         (source,) = wanted.arguments.values()
         return Route(_DOCLING_CONVERT, {"source": source}, wanted.timeout_seconds)
@@ -145,23 +145,21 @@ def adapt_route(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
     raise UnknownTool(f"The server has no tool {wanted.tool!r}{what}; of its kind it offers {offered}")
 
 
-def _with_content(wanted: Route) -> Route:
-    if wanted.path is None or wanted.size > MAX_SENT_BYTES:
+def _with_content(wanted: Route, path: Path) -> Route:
+    if wanted.size > MAX_SENT_BYTES:
         megabytes = wanted.size / 1_000_000
         raise CannotConvert(f"The file has {megabytes:.1f} MB; only {MAX_SENT_BYTES / 1_000_000:g} MB can be sent.")
     try:
-        content = wanted.path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
-        raise CannotOpen(f"{str(wanted.path)!r} cannot be opened: {error.strerror}.") from None
-    sent = {"content_base64": base64.b64encode(content).decode(), "file_name": wanted.path.name}
+        raise CannotOpen(f"{str(path)!r} cannot be opened: {error.strerror}.") from None
+    sent = {"content_base64": base64.b64encode(content).decode(), "file_name": path.name}
     return Route(wanted.tool, sent, wanted.timeout_seconds)
 
 
 def parse_conversion(server: str, result: ToolResult) -> ServerDocument:
     """Return the converted document from a tool result. Raises ServerRefused if the tool failed."""
-    if result.is_error:
-        raise _build_refusal(server, CONVERSION_FAILED, result)
-    structured = result.structured if isinstance(result.structured, Mapping) else {}
+    structured = _get_structured(server, CONVERSION_FAILED, result)
     handle = structured.get("handle") or structured.get("document_key")
     if not isinstance(handle, str):
         raise ServerTalksNonsense(f"The server {server!r} did not return a document handle")
@@ -170,9 +168,7 @@ def parse_conversion(server: str, result: ToolResult) -> ServerDocument:
 
 def parse_export(server: str, result: ToolResult) -> tuple[str, str | None]:
     """Return the text of an export and the cursor of the next part, if any. Raises ServerRefused if the tool failed."""
-    if result.is_error:
-        raise _build_refusal(server, EXPORT_FAILED, result)
-    structured = result.structured if isinstance(result.structured, Mapping) else {}
+    structured = _get_structured(server, EXPORT_FAILED, result)
     if isinstance(markdown := structured.get("markdown"), str):
         return markdown, None
     texts = [item for item in result.content if item.get("type") == "text"]
@@ -183,11 +179,13 @@ def parse_export(server: str, result: ToolResult) -> tuple[str, str | None]:
     return texts[0]["text"], cursor if isinstance(cursor, str) else None
 
 
-def _build_refusal(server: str, code: int, result: ToolResult) -> ServerRefused:
-    """Return the error for a failed result. Refdesk servers put the error type into `_meta`."""
-    meta = result.raw.get("_meta")
-    data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
-    return ServerRefused(server, code, result.text or "it failed without a message", data)
+def _get_structured(server: str, failure: int, result: ToolResult) -> Mapping[str, Any]:
+    """Return the structured content of a result, or raise its error, whose type Refdesk servers put into `_meta`."""
+    if result.is_error:
+        meta = result.raw.get("_meta")
+        data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
+        raise ServerRefused(server, failure, result.text or "it failed without a message", data)
+    return result.structured if isinstance(result.structured, Mapping) else {}
 
 
 async def convert(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ OnChange = Callable[[str, Json], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handlers:
-    """Handlers of one client. Capabilities without a handler aren't declared to the server."""
+    """Handlers of one client, and its callbacks. Capabilities without a handler aren't declared to the server."""
 
     sampling: OnSampling | None = None
     elicitation: OnElicitation | None = None
@@ -49,6 +49,8 @@ class Handlers:
     progress: OnProgress | None = None
     log: OnLog | None = None
     change: OnChange | None = None
+    key: object = field(default_factory=object)
+    """Identifies the client, also in a copy with other handlers for one call."""
 
     @property
     def capabilities(self) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class Handlers:
         offered = {"sampling": self.sampling, "elicitation": self.elicitation, "roots": self.roots}
         return {name: CLIENT_CAPABILITIES[name] for name, handler in offered.items() if handler is not None}
 
-    async def handle_request(self, method: str, params: Json) -> Json:
+    async def ask(self, id: str, method: str, params: Json) -> Json:
         """Answer a server request. Raises only RefdeskErrors."""
         try:
             answer = await self._dispatch_request(method, params)
@@ -86,14 +88,14 @@ class Handlers:
         error.code = METHOD_NOT_FOUND
         raise error
 
-    async def notify(self, method: str, params: Json, progress: OnProgress | None = None) -> None:
+    async def tell(self, method: str, params: Json) -> None:
         """Call the handler for a notification. Its exceptions are only logged."""
         try:
             match method:
                 case "notifications/progress":
-                    if handler := progress or self.progress:
+                    if self.progress is not None:
                         done, total, message = params.get("progress", 0), params.get("total"), params.get("message")
-                        await _await_if_needed(handler(done, total, message))
+                        await _await_if_needed(self.progress(done, total, message))
                 case "notifications/message" if self.log is not None:
                     level = str(params.get("level", "info"))
                     await _await_if_needed(self.log(level, params.get("data"), params.get("logger")))
@@ -101,30 +103,6 @@ class Handlers:
                     await _await_if_needed(self.change(method, params))
         except Exception:
             logger.exception("client.handler_failed", extra={"fields": {"method": method}})
-
-    @property
-    def has_call_handlers(self) -> bool:
-        """Whether any handler applies during calls."""
-        return bool(self.capabilities or self.progress or self.log)
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerCallbacks:
-    """Callbacks that call the handlers, for one call or for none."""
-
-    handlers: Handlers
-    progress: OnProgress | None = None
-
-    @property
-    def key(self) -> object:
-        """The handlers: all calls of a client share them."""
-        return self.handlers
-
-    async def tell(self, method: str, params: Json) -> None:
-        await self.handlers.notify(method, params, self.progress)
-
-    async def ask(self, id: str, method: str, params: Json) -> Json:
-        return await self.handlers.handle_request(method, params)
 
 
 async def _await_if_needed(value: Awaitable[T] | T) -> T:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,21 +16,11 @@ AGAIN, LATER, SUPPORT = "Try again", "Try again later", "Contact support"
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorMapping:
-    """Application error for one kind of error."""
+class AppError:
+    """An application error. Those of the tables below lack the message."""
 
     code: str
     """E2xx: connection and protocol. E3xx: document processing."""
-    user_message: str
-    retryable: bool
-    suggested_action: str
-
-
-@dataclass(frozen=True, slots=True)
-class AppError:
-    """An application error."""
-
-    code: str
     message: str
     """The original message, for logs."""
     user_message: str
@@ -40,12 +30,12 @@ class AppError:
     """The JSON-RPC error code, if there was one."""
 
 
-def _retryable(code: str, user_message: str) -> ErrorMapping:
-    return ErrorMapping(code, user_message, True, AGAIN)
+def _retryable(code: str, user_message: str, action: str = AGAIN) -> AppError:
+    return AppError(code, "", user_message, action, retryable=True)
 
 
-def _permanent(code: str, user_message: str, action: str = SUPPORT) -> ErrorMapping:
-    return ErrorMapping(code, user_message, False, action)
+def _permanent(code: str, user_message: str, action: str = SUPPORT) -> AppError:
+    return AppError(code, "", user_message, action, retryable=False)
 
 
 UNAVAILABLE = _retryable("E201", "The processing service is unavailable")
@@ -55,9 +45,9 @@ NO_SUCH_TOOL = _permanent("E204", "The requested tool is not available")
 NO_TOOLS = _permanent("E205", "The service lacks a required feature")
 NOT_CONVERTED = _retryable("E302", "The document could not be converted")
 NOT_EXPORTED = _retryable("E303", "The document could not be exported")
-UNEXPECTED = ErrorMapping("E201", "An unexpected error occurred", True, LATER)
+UNEXPECTED = _retryable("E201", "An unexpected error occurred", LATER)
 
-ERRORS: Mapping[int, ErrorMapping] = MappingProxyType(
+ERRORS: Mapping[int, AppError] = MappingProxyType(
     {
         errors.PARSE_ERROR: INVALID,
         errors.INVALID_REQUEST: INVALID,
@@ -73,16 +63,16 @@ ERRORS: Mapping[int, ErrorMapping] = MappingProxyType(
 """Mappings by JSON-RPC code. Any other code is `UNEXPECTED`."""
 
 _NOT_ALLOWED = _permanent("E201", "The service does not accept the credentials", "Check the key or token")
-_BUSY = ErrorMapping("E201", "The processing service is busy", True, LATER)
+_BUSY = _retryable("E201", "The processing service is busy", LATER)
 _UNUSABLE = _permanent("E302", "The document cannot be converted", "Try another file")
 _CANNOT_OPEN = _permanent("E203", "The file or address cannot be opened", "Check what was entered")
 
-_MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], ErrorMapping], ...] = (
+_MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], AppError], ...] = (
     (errors.ServerLacks, NO_TOOLS),
     (errors.ServerTooSlow, TIMED_OUT),
     (errors.DeadlineExceeded, TIMED_OUT),
     (TimeoutError, TIMED_OUT),
-    (errors.BreakerOpen, ErrorMapping("E201", UNAVAILABLE.user_message, True, LATER)),
+    (errors.BreakerOpen, _retryable("E201", UNAVAILABLE.user_message, LATER)),
     (errors.DependencyError, UNAVAILABLE),
     (errors.RateLimited, _BUSY),
     (errors.Overloaded, _BUSY),
@@ -112,11 +102,10 @@ def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
     else:
         kind = _get_reported_type(error.given) if isinstance(error, errors.ServerRefused) else type(error)
         entry, message, original = (kind and _map_type(kind)) or ERRORS.get(error.code), error.detail, error.code
-    entry = entry or UNEXPECTED
-    return AppError(entry.code, message, entry.user_message, entry.suggested_action, entry.retryable, original)
+    return replace(entry or UNEXPECTED, message=message, original_code=original)
 
 
-def _map_type(kind: type[BaseException]) -> ErrorMapping | None:
+def _map_type(kind: type[BaseException]) -> AppError | None:
     entry = next((entry for base, entry in _MAPPINGS_BY_TYPE if issubclass(kind, base)), None)
     if entry is not None and entry.retryable and issubclass(kind, errors.RefdeskError) and not kind.retryable:
         return _permanent(entry.code, entry.user_message)

@@ -12,15 +12,15 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.client.handlers import HandlerCallbacks, Handlers, OnProgress
+from refdesk.downstream.client.handlers import Handlers, OnProgress
 from refdesk.downstream.connection.connection import Connection, Status
 from refdesk.downstream.jsonrpc import Message
-from refdesk.downstream.session import ServerProfile, SessionOptions
+from refdesk.downstream.session import LISTS, ListName, ServerProfile, SessionOptions
 from refdesk.errors import (
     DependencyError,
     ServerAway,
@@ -115,11 +115,9 @@ class ToolCache:
 
     async def all(self) -> Mapping[str, Definition]:
         """Return the tools by name. Stale ones are returned if the server is unavailable."""
-        if self._tools is not None and self._now() < self._expires_at:
-            return self._tools
         async with self._lock:
             if self._tools is not None and self._now() < self._expires_at:
-                return self._tools  # refreshed by another caller
+                return self._tools
             return await self._refresh()
 
     async def find(self, name: str) -> Definition | None:
@@ -168,7 +166,8 @@ class Client:
         self._on_status = on_status
         self._is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._notifications: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue(MAX_NOTIFICATIONS)
-        self._callbacks = HandlerCallbacks(handlers) if handlers.has_call_handlers else None
+        has_call_handlers = handlers.capabilities or handlers.progress or handlers.log
+        self._callbacks = handlers if has_call_handlers else None
         self._connection = Connection(
             name,
             settings,
@@ -177,7 +176,7 @@ class Client:
             on_status=self._handle_status,
             options=SessionOptions(handlers.capabilities, self._check, self._callbacks),
         )
-        self._tools = ToolCache(partial(self._list, "tools/list", "tools", "tools"), tool_cache_seconds)
+        self._tools = ToolCache(partial(self._list, "tools"), tool_cache_seconds)
 
     # Connection
 
@@ -216,10 +215,9 @@ class Client:
 
     def set_timeouts(self, call: float | None = None, lists: float | None = None, connect: float | None = None) -> None:
         """Change the timeouts for calls, lists or connecting, from the next one on."""
-        connection = self._connection
-        connection.call_seconds = connection.call_seconds if call is None else call
-        connection.capabilities_seconds = connection.capabilities_seconds if lists is None else lists
-        connection.connect_seconds = connection.connect_seconds if connect is None else connect
+        given = {"call": call, "capabilities": lists, "connect": connect}
+        update = {f"{phase}_timeout_seconds": seconds for phase, seconds in given.items() if seconds is not None}
+        self._connection.settings = self._connection.settings.model_copy(update=update)
 
     # Tools, prompts and resources
 
@@ -263,7 +261,7 @@ class Client:
 
     async def prompts(self) -> list[dict[str, Any]]:
         """Return the prompts, or none if the server doesn't declare any."""
-        return await self._list("prompts/list", "prompts", "prompts")
+        return await self._list("prompts")
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """Render a prompt and return the result with its `messages`."""
@@ -271,11 +269,11 @@ class Client:
 
     async def resources(self) -> list[dict[str, Any]]:
         """Return the resources, or none if the server doesn't declare any."""
-        return await self._list("resources/list", "resources", "resources")
+        return await self._list("resources")
 
     async def resource_templates(self) -> list[dict[str, Any]]:
         """Return the resource templates, or none if the server doesn't declare resources."""
-        return await self._list("resources/templates/list", "resourceTemplates", "resources")
+        return await self._list("templates")
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
         """Return the contents of a resource."""
@@ -384,7 +382,7 @@ class Client:
 
         async def dispatch_notifications() -> None:
             while True:
-                await self._handlers.notify(*await self._notifications.get())
+                await self._handlers.tell(*await self._notifications.get())
 
         connection = asyncio.create_task(self._connection.run(), name=f"client {self.name}")
         dispatcher = asyncio.create_task(dispatch_notifications(), name=f"client {self.name} news")
@@ -417,15 +415,13 @@ class Client:
         tries = self._connection.settings.connect_tries
         for attempt in range(1, tries + 1):
             try:
-                await self._connection.request("ping")
-            except ServerRefused:
+                with suppress(ServerRefused):  # an error is an answer, too
+                    await self._connection.request("ping")
                 return
             except DependencyError as error:
                 if attempt == tries or not error.retryable:
                     raise
-                await asyncio.sleep(compute_pause(attempt, None, 30.0, random.random()) or 0.0)
-            else:
-                return
+            await asyncio.sleep(compute_pause(attempt, None, 30.0, random.random()) or 0.0)
 
     @property
     def _profile(self) -> ServerProfile:
@@ -434,21 +430,19 @@ class Client:
             raise ServerAway(f"The server {self.name!r} has not been connected to yet")
         return profile
 
-    async def _list(self, method: str, member: str, capability: str) -> list[dict[str, Any]]:
-        if not self.has_capability(capability):
-            return []
-        return await self._connection.list_all(method, member)
+    async def _list(self, name: ListName) -> list[dict[str, Any]]:
+        return await self._connection.list_all(name) if self.has_capability(LISTS[name].capability) else []
 
     async def _request(
         self, method: str, params: Mapping[str, Any], seconds: float | None = None, progress: OnProgress | None = None
     ) -> Mapping[str, Any]:
         """Send a request. While its result requires input, repeat it with the answers, within the timeout in total."""
-        callbacks = self._callbacks if progress is None else HandlerCallbacks(self._handlers, progress)
+        callbacks = self._callbacks if progress is None else replace(self._handlers, progress=progress)
         result = await self._connection.request(method, params, callbacks=callbacks, seconds=seconds)
         if result.get("resultType") != "input_required":
             return result
-        limit = self._connection.call_seconds if seconds is None else seconds
-        callbacks = callbacks or HandlerCallbacks(self._handlers)
+        limit = self._connection.settings.call_timeout_seconds if seconds is None else seconds
+        callbacks = callbacks or self._handlers
         try:
             async with asyncio.timeout(limit):
                 for _ in range(MAX_ROUNDS):
@@ -461,7 +455,7 @@ class Client:
             raise ServerTooSlow(message) from None
         raise ServerTalksNonsense(f"The server {self.name!r} asked {MAX_ROUNDS} times without an answer")
 
-    async def _answer_input_requests(self, result: Message, callbacks: HandlerCallbacks) -> dict[str, Any]:
+    async def _answer_input_requests(self, result: Message, callbacks: Handlers) -> dict[str, Any]:
         """Return the parameters to add to the repeated call."""
         requests = result.get("inputRequests")
         if not isinstance(requests, dict) or not all(

@@ -59,19 +59,13 @@ class RestartPolicy:
 
     def back_off_after_loss(self, now: float, jitter: float) -> Delay:
         """Return the delay after losing a session that never answered. The first loss is retried at once."""
-        self.failures += 1
-        return (
-            Delay(0.0, 0.0)
-            if self.failures == 1 and not self._failed_attempts.wait(now)
-            else self._compute_delay(now, jitter)
-        )
+        delay = self.back_off_after_failure(now, jitter)
+        is_first = self.failures == 1 and not self._failed_attempts.wait(now)
+        return Delay(0.0, 0.0) if is_first else delay
 
     def back_off_after_failure(self, now: float, jitter: float) -> Delay:
         """Return the delay after a failed attempt. `jitter` is between 0 and 1."""
         self.failures += 1
-        return self._compute_delay(now, jitter)
-
-    def _compute_delay(self, now: float, jitter: float) -> Delay:
         max_seconds = min(LAST_MAX_SECONDS, FIRST_MAX_SECONDS * 2.0 ** min(self.failures - 1, 30))
         on_demand = max(jitter * max_seconds, self._failed_attempts.wait(now), self._attempts.wait(now))
         if self.failures < self._tries:

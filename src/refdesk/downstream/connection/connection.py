@@ -31,6 +31,7 @@ from refdesk.downstream.jsonrpc import Callbacks, Message, NotLetIn, NotTaken
 from refdesk.downstream.session import (
     DEFAULT_OPTIONS,
     DuplicateFailure,
+    ListName,
     OnNotification,
     OpenTransport,
     ServerProfile,
@@ -43,6 +44,7 @@ from refdesk.downstream.transports import open_transport as open_by_settings
 from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from refdesk.resilience.concurrency import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
+from refdesk.support.lru import BoundedDict
 from refdesk.support.tasks import TaskSet, cancel_all
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ MAX_INFO_CHARACTERS = 100
 """Characters kept of the name and version that a server declares."""
 
 MAX_DEADLINES = 32
-"""Number of distinct timeouts cached. Calls mostly use a few."""
+"""Number of distinct timeouts cached. Calls mostly use a few. Running ones keep theirs."""
 
 NEVER = float("inf")
 """Retry time of a connection that is stopped."""
@@ -108,9 +110,6 @@ class Connection:
         self.sessions: set[Session] = set()
         """All sessions that aren't closed yet."""
         self.dependency = Dependency(f"downstream {name}", SERVICE, concurrency=CONCURRENCY, now=now)
-        self.call_seconds = settings.call_timeout_seconds
-        self.capabilities_seconds = settings.capabilities_timeout_seconds
-        self.connect_seconds = settings.connect_timeout_seconds
         self._version = protocol_version
         self._options = options
         self._on_notification = on_notification
@@ -120,8 +119,10 @@ class Connection:
         self._open_count = 0
         self._garbage = 0
         self._mirrored: dict[str, Mirrored] = {}
-        self._deadlines: dict[float, Deadlines] = {}
+        self._deadlines: BoundedDict[float, Deadlines] = BoundedDict(MAX_DEADLINES)
         self._subscriptions = SubscriptionState()
+        self._subscribers: dict[str, list[Hashable]] = {}
+        """Subscribers by URI, once per subscription, also while that is only requested."""
         self._background = TaskSet()
         self._pool: PersistentSession | EphemeralSessions
         if settings.session == "short":
@@ -165,7 +166,7 @@ class Connection:
             return session.request(method, params, callbacks=callbacks, token=credential, capabilities=capabilities)
 
         key = None if callbacks is None else callbacks.key
-        return await self._perform(ask, self.call_seconds if seconds is None else seconds, key)
+        return await self._perform(ask, self.settings.call_timeout_seconds if seconds is None else seconds, key)
 
     async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
         """Change a subscription or the log level, which outlive the session.
@@ -179,28 +180,36 @@ class Connection:
             session.level = self._subscriptions.level
             return answer
 
-        return await self._perform(ask, self.call_seconds)
+        return await self._perform(ask, self.settings.call_timeout_seconds)
 
     async def subscribe(self, uri: str, subscriber: Hashable) -> None:
         """Subscribe to a resource, once for all subscribers. Pair it with `unsubscribe`, unless it raises."""
-        if self._subscriptions.add(uri, subscriber):
+        subscribers = self._subscribers.setdefault(uri, [])
+        subscribers.append(subscriber)
+        if len(subscribers) == 1:
             try:
                 await self.request(SUBSCRIBE, {"uri": uri})
             except BaseException:
-                self._subscriptions.remove(uri, subscriber)
+                self._remove_subscriber(uri, subscriber)
                 raise
 
     def unsubscribe(self, uri: str, subscriber: Hashable) -> bool:
         """Remove a subscriber, and cancel the subscription after the last one. Return whether it was subscribed."""
-        if not self._subscriptions.is_subscriber(uri, subscriber):
+        if subscriber not in self._subscribers.get(uri, ()):
             return False
-        if self._subscriptions.remove(uri, subscriber):
+        self._remove_subscriber(uri, subscriber)
+        if not self.has_subscribers(uri):
             self._background.spawn(self._request_best_effort(UNSUBSCRIBE, {"uri": uri}))
         return True
 
+    def _remove_subscriber(self, uri: str, subscriber: Hashable) -> None:
+        self._subscribers[uri].remove(subscriber)
+        if not self._subscribers[uri]:
+            del self._subscribers[uri]
+
     def has_subscribers(self, uri: str) -> bool:
         """Whether anyone is subscribed to a resource of this server."""
-        return self._subscriptions.has_subscribers(uri)
+        return uri in self._subscribers
 
     def set_level(self, level: str) -> None:
         """Set the log level of this session and of later ones, if the server supports logging."""
@@ -211,7 +220,7 @@ class Connection:
 
     async def _request_best_effort(self, method: str, params: Mapping[str, Any]) -> None:
         """Send an optional request, unless it would cancel a subscription that is new. Failures are only logged."""
-        if method == UNSUBSCRIBE and self._subscriptions.has_subscribers(params["uri"]):
+        if method == UNSUBSCRIBE and self.has_subscribers(params["uri"]):
             return
         try:
             await self.request(method, params)
@@ -219,13 +228,13 @@ class Connection:
             fields = {"server": self.name, "method": method, "why": error.detail[:200]}
             logger.warning("downstream.not_done", extra={"fields": fields})
 
-    async def list_all(self, method: str, member: str) -> list[Message]:
+    async def list_all(self, name: ListName) -> list[Message]:
         """Return all entries of a list, within the list timeout.
 
         The breaker ignores the outcome: a server whose lists fail can still be called.
         """
-        seconds = self.capabilities_seconds
-        return await self._perform(lambda session: session.list_all(method, member), seconds, is_call=False)
+        seconds = self.settings.capabilities_timeout_seconds
+        return await self._perform(lambda session: session.list_all(name), seconds, is_call=False)
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the connection for health checks and the console."""
@@ -243,7 +252,7 @@ class Connection:
         }
         if self.status.message:
             description["message"] = self.status.message
-        pids = [pid for session in sessions if (pid := getattr(session.transport, "pid", None)) is not None]
+        pids = [pid for session in sessions if (pid := getattr(session.peer.transport, "pid", None)) is not None]
         if pids:
             description["pid"] = pids[0]
         if self.server_profile is not None:
@@ -262,8 +271,6 @@ class Connection:
         pool.raise_if_unavailable()
         deadlines = self._deadlines.get(seconds)
         if deadlines is None:
-            if len(self._deadlines) >= MAX_DEADLINES:
-                self._deadlines.clear()  # running calls keep theirs
             deadlines = self._deadlines[seconds] = Deadlines(seconds)
 
         def execute() -> Awaitable[T]:
@@ -290,7 +297,7 @@ class Connection:
 
     async def open(self, session: Session) -> None:
         """Open a session within the current connect timeout."""
-        await session.open(self.connect_seconds, self._version)
+        await session.open(self.settings.connect_timeout_seconds, self._version)
 
     def on_open(self, session: Session) -> None:
         """Record an opened session."""
@@ -395,7 +402,7 @@ class PersistentSession:
     def check_liveness(self) -> None:
         """Probe the session after a failure."""
         if self.current is not None:
-            self.current.check_liveness(self._connection.connect_seconds)
+            self.current.check_liveness(self._connection.settings.connect_timeout_seconds)
 
     def raise_if_unavailable(self) -> None:
         """Raise the reason if there is no session and won't be one soon."""

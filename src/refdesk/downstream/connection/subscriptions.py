@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from refdesk.downstream.session import Session
@@ -38,30 +38,6 @@ class SubscriptionState:
         self.level: str | None = None
         self.changed = asyncio.Event()
         self.uris: BoundedDict[str, None] = BoundedDict(MAX_SUBSCRIPTIONS)
-        self._subscribers: dict[str, list[Hashable]] = {}
-        """Subscribers by URI, once per subscription, also while that is only requested."""
-
-    def has_subscribers(self, uri: str) -> bool:
-        """Whether the resource has subscribers."""
-        return uri in self._subscribers
-
-    def add(self, uri: str, subscriber: Hashable) -> bool:
-        """Add a subscriber. Return whether it's the first of the resource."""
-        subscribers = self._subscribers.setdefault(uri, [])
-        subscribers.append(subscriber)
-        return len(subscribers) == 1
-
-    def remove(self, uri: str, subscriber: Hashable) -> bool:
-        """Remove a subscriber. Return whether it was the last of the resource."""
-        subscribers = self._subscribers[uri]
-        subscribers.remove(subscriber)
-        if not subscribers:
-            del self._subscribers[uri]
-        return not subscribers
-
-    def is_subscriber(self, uri: str, subscriber: Hashable) -> bool:
-        """Whether the resource has this subscriber."""
-        return subscriber in self._subscribers.get(uri, ())
 
     def record(self, method: str, params: Mapping[str, Any]) -> None:
         """Apply a subscribe, unsubscribe or log level request."""

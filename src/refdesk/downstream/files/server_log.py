@@ -16,6 +16,8 @@ from refdesk.config.secrets import without
 MAX_BYTES = 131_072
 """Size at which a file is rotated. A server has at most two files."""
 
+ROTATED_SUFFIX = ".log.1"
+
 MAX_LINE_CHARACTERS = 4096
 """Characters kept of a line."""
 
@@ -75,7 +77,7 @@ class ServerLog:
             os.write(file, line)
             if os.fstat(file).st_size >= MAX_BYTES:
                 with suppress(FileNotFoundError):  # another process has just rotated it
-                    os.replace(self.path, _get_rotated_path(self.path))
+                    os.replace(self.path, self.path.with_suffix(ROTATED_SUFFIX))
         finally:
             os.close(file)
 
@@ -84,11 +86,7 @@ def read_last_lines(folder: Path, name: str, lines: int) -> list[str]:
     """Return the newest lines of a server's log, or none if there is no file."""
     kept: deque[str] = deque(maxlen=max(lines, 0))
     path = log_path(folder, name)
-    for each in (_get_rotated_path(path), path):
+    for each in (path.with_suffix(ROTATED_SUFFIX), path):
         if each.is_file():
             kept.extend(each.read_text("utf-8", "replace").splitlines())
     return list(kept)
-
-
-def _get_rotated_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.1")

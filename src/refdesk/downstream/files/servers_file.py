@@ -21,7 +21,7 @@ import anyio.to_thread
 from refdesk.config import Config, McpServerConfig, load_servers_again
 from refdesk.config.server_entries import NAME, NAME_RULE, ServerEntries, get_server_key, read_entries
 from refdesk.config.wording import Fault
-from refdesk.downstream.files.client_files import NO_SERVERS, find_servers
+from refdesk.downstream.files.client_files import NO_SERVERS, ClientServers, find_servers
 from refdesk.errors import ConfigError, InvalidArguments, Problem, RefdeskError, StorageError
 from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.validation import nearest_name
@@ -42,15 +42,6 @@ MAX_SETTLE_CHECKS = 25
 """Checks for unchanged files. After that a constantly written file is read as it is."""
 
 
-def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> ServerEntries:
-    """Read the servers in a file of any client. Raises ConfigError if the file as a whole is unreadable."""
-    folder = cwd or Path.cwd()
-    found = find_servers(path, folder)
-    if found is None:
-        raise ConfigError([f"{path}: {NO_SERVERS}"])
-    return read_entries(found.entries, environ, source=str(path), folder=folder, key=found.section)
-
-
 class ServersFile:
     """Refdesk's own servers file: replaced atomically under a lock, and readable by its owner only.
 
@@ -62,16 +53,12 @@ class ServersFile:
 
     def read(self, environ: Mapping[str, str]) -> ServerEntries:
         """Return the servers, or none without a file. Raises ConfigError if the file as a whole is unreadable."""
-        return read_servers(self.path, environ) if self._exists() else ServerEntries()
+        found = self._find_servers()
+        return read_entries(found.entries, environ, source=str(self.path), folder=Path.cwd(), key=found.section)
 
     def entries(self) -> dict[str, Any]:
         """Return the entries as written, valid or not."""
-        if not self._exists():
-            return {}
-        found = find_servers(self.path, Path.cwd())
-        if found is None:
-            raise ConfigError([f"{self.path}: {NO_SERVERS}"])
-        return dict(found.entries)
+        return dict(self._find_servers().entries)
 
     def add(self, entries: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
         """Add servers. An existing name is an error, unless `replace` is set."""
@@ -98,15 +85,21 @@ class ServersFile:
             entry.pop("disabled", None)
             entry["enabled"] = on
 
-    def _exists(self) -> bool:
-        """Whether the file exists. An inaccessible folder is an error, and no reason to stop all servers."""
+    def _find_servers(self) -> ClientServers:
+        """Return the entries, or none without a file.
+
+        An inaccessible folder is an error, and no reason to stop all servers.
+        """
         try:
             self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return ClientServers(SECTION, {})
         except OSError as error:
             raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from None
-        return True
+        found = find_servers(self.path, Path.cwd())
+        if found is None:
+            raise ConfigError([f"{self.path}: {NO_SERVERS}"])
+        return found
 
     def _require_known(self, name: str, entries: Iterable[str]) -> str:
         if name in entries:

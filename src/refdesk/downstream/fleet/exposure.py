@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from itertools import count
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -29,16 +29,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.jsonrpc import Message
-
-ListName = Literal["tools", "prompts", "resources", "templates"]
-LIST_NAMES: tuple[ListName, ...] = ("tools", "prompts", "resources", "templates")
-
-KEY_FIELDS: Mapping[ListName, str] = {
-    "tools": "name",
-    "prompts": "name",
-    "resources": "uri",
-    "templates": "uriTemplate",
-}
+from refdesk.downstream.session import LISTS, ListName
 
 MAX_EXPOSED_ENTRIES: Mapping[ListName, int] = {"tools": 1000, "prompts": 1000, "resources": 10_000, "templates": 100}
 """Entries per server: more than any legitimate server has. Templates have a low limit because every URI is matched
@@ -146,15 +137,15 @@ def filter_list(list_name: ListName, definitions: Iterable[Message]) -> Filtered
     """Return the valid entries of a list. Of duplicates, the first is kept."""
     filtered, seen = FilteredList(), set[str]()
     for definition in definitions:
-        original = definition.get(KEY_FIELDS[list_name])
+        original = definition.get(LISTS[list_name].key)
         try:
             _check(list_name, definition)
             if original in seen:
-                raise _InvalidDefinition("it's a duplicate")
+                raise InvalidDefinition("it's a duplicate")
             if len(seen) >= MAX_EXPOSED_ENTRIES[list_name]:
-                raise _InvalidDefinition(f"there are more than {MAX_EXPOSED_ENTRIES[list_name]}")
+                raise InvalidDefinition(f"there are more than {MAX_EXPOSED_ENTRIES[list_name]}")
             sanitized, invisible = _sanitize(list_name, definition)
-        except (_InvalidDefinition, TooDeep) as error:
+        except InvalidDefinition as error:
             filtered.drop(original, str(error))
         else:
             seen.add(str(original))
@@ -163,30 +154,30 @@ def filter_list(list_name: ListName, definitions: Iterable[Message]) -> Filtered
     return filtered
 
 
-class _InvalidDefinition(ValueError):
+class InvalidDefinition(ValueError):
     """Why a definition can't be exposed."""
 
 
 def _check(list_name: ListName, definition: Message) -> None:
-    """Raise if a definition is invalid."""
-    for name in (KEY_FIELDS[list_name], "name"):
+    key = LISTS[list_name].key
+    for name in (key, "name"):
         if not isinstance(definition.get(name), str) or not definition[name]:
-            raise _InvalidDefinition(f"its {name} is not text")
-    max_length = MAX_URI_CHARACTERS if "uri" in KEY_FIELDS[list_name] else MAX_NAME_CHARACTERS
-    if len(definition[KEY_FIELDS[list_name]]) > max_length:
-        raise _InvalidDefinition(f"its {KEY_FIELDS[list_name]} has more than {max_length} characters")
+            raise InvalidDefinition(f"its {name} is not text")
+    max_length = MAX_URI_CHARACTERS if "uri" in key else MAX_NAME_CHARACTERS
+    if len(definition[key]) > max_length:
+        raise InvalidDefinition(f"its {key} has more than {max_length} characters")
     for name, expected_type in _FIELDS[list_name].items():
         if definition.get(name) is not None and not isinstance(definition[name], expected_type):
-            raise _InvalidDefinition(f"its {name} has the wrong type")
+            raise InvalidDefinition(f"its {name} has the wrong type")
     if list_name == "tools" and not _is_object_schema(definition.get("inputSchema")):
-        raise _InvalidDefinition("its inputSchema does not describe an object")
-    if "uri" in KEY_FIELDS[list_name] and visible(definition[KEY_FIELDS[list_name]])[1]:
-        raise _InvalidDefinition("its URI contains invisible characters")
+        raise InvalidDefinition("its inputSchema does not describe an object")
+    if "uri" in key and visible(definition[key])[1]:
+        raise InvalidDefinition("its URI contains invisible characters")
     try:
         if len(orjson.dumps(definition)) > MAX_DEFINITION_BYTES:
-            raise _InvalidDefinition("it is too long")
+            raise InvalidDefinition("it is too long")
     except TypeError as error:
-        raise _InvalidDefinition("it cannot be written as JSON") from error
+        raise InvalidDefinition("it cannot be written as JSON") from error
 
 
 def _is_object_schema(schema: object) -> bool:
@@ -199,7 +190,7 @@ def _is_object_schema(schema: object) -> bool:
 
 def _sanitize(list_name: ListName, definition: Message) -> tuple[Mapping[str, Any], int]:
     """Return the definition to expose, and the number of invisible characters removed."""
-    sanitized, invisible = clean_definition(definition)
+    sanitized, invisible = remove_invisible(definition)
     if list_name == "tools":
         schema = sanitized["inputSchema"]
         if "type" not in schema:
@@ -253,13 +244,6 @@ def _fill_wildcard(name: str, pattern: str, original: str) -> str:
 # Invisible characters
 
 
-class TooDeep(ValueError):
-    """A definition with too many nesting levels."""
-
-    def __init__(self) -> None:
-        super().__init__(f"it has more than {MAX_DEPTH} levels")
-
-
 def visible(text: str) -> tuple[str, int]:
     """Return the text without invisible characters, and the number removed."""
     if text.isascii() and text.isprintable():
@@ -267,29 +251,24 @@ def visible(text: str) -> tuple[str, int]:
     return _INVISIBLE.subn("", _LINE_ENDS.sub("\n", text))
 
 
-def clean_definition(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
+def remove_invisible(value: Any, depth: int = 0, key: str = "") -> tuple[Any, int]:
     """Remove invisible characters from titles and descriptions, also in schemas. Return the number removed, too.
 
-    Returns the same object if nothing was removed.
+    Returns the same object if nothing was removed. `key` is the keyword that has the value, unless it's a member with
+    an arbitrary name.
     """
-    cleaned, count = _clean(definition, 0)
-    return cast(Mapping[str, Any], cleaned), count
-
-
-def _clean(value: Any, depth: int, key: str = "") -> tuple[Any, int]:
-    """Clean a value of a definition. `key` is the keyword that has it, unless it's a member with an arbitrary name."""
     if isinstance(value, str):
         return visible(value) if key in _TEXT_KEYS else (value, 0)
     if key in _DATA_KEYS or not isinstance(value, (dict, list)):
         return value, 0
     if depth > MAX_DEPTH:
-        raise TooDeep
+        raise InvalidDefinition(f"it has more than {MAX_DEPTH} levels")
     if isinstance(value, list):
-        parts = [_clean(part, depth + 1) for part in value]
+        parts = [remove_invisible(part, depth + 1) for part in value]
         is_same = all(part is before for (part, _), before in zip(parts, value, strict=True))
         return (value if is_same else [part for part, _ in parts]), sum(count for _, count in parts)
     is_named = key in _NAME_MAP_KEYS
-    members = {name: _clean(member, depth + 1, "" if is_named else name) for name, member in value.items()}
+    members = {name: remove_invisible(member, depth + 1, "" if is_named else name) for name, member in value.items()}
     changed = {name: member for name, (member, _) in members.items() if member is not value[name]}
     return ({**value, **changed} if changed else value), sum(count for _, count in members.values())
 

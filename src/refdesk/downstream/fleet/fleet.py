@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from anyio import CancelScope
 
@@ -30,6 +30,7 @@ from refdesk.errors import RefdeskError
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
+from refdesk.telemetry import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -62,21 +63,8 @@ LIVE_SETTINGS = frozenset(
 Read = Callable[[Connection], Awaitable[Message]]
 
 
-class FleetMetrics(Protocol):
-    """Metrics about servers and held tools."""
-
-    def set_servers_by_state(self, states: Mapping[str, int]) -> None:
-        """Set the number of servers in each state."""
-
-    def count_server_session(self, server: str) -> None:
-        """Count an opened session."""
-
-    def set_held_tools(self, count: int) -> None:
-        """Set the number of tools that wait for approval."""
-
-
 class Fleet:
-    """The downstream servers and their common catalogue. Created by `open_fleet`."""
+    """The downstream servers and their common catalogue. `run` starts and stops them."""
 
     def __init__(
         self,
@@ -84,11 +72,10 @@ class Fleet:
         folder: Path,
         *,
         reserved: Callable[[str], bool] = lambda name: False,
-        counts: FleetMetrics | None = None,
-        started: Callable[[Connection], None] | None = None,
+        counts: Metrics | None = None,
         connect: Callable[..., Connection] = Connection,
     ) -> None:
-        """`reserved` returns whether a name is taken. `started` is called with every connection before it's used."""
+        """`reserved` returns whether a name is taken. `connect` creates the connection of a server."""
         self.pins = Pins(folder)
         self.revision = 0
         """Increases whenever the catalogue may have changed."""
@@ -96,7 +83,6 @@ class Fleet:
         self._list_cache = ListCache(folder)
         self._reserved = reserved
         self._counts = counts
-        self._started = started
         self._connect = connect
         self.disabled: dict[str, McpServerConfig] = {}
         """Configured servers that are disabled."""
@@ -105,11 +91,10 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         """One task per server, including servers that are being stopped."""
-        self._cached_catalogue = FleetCatalogue()
-        self._is_stale = False
+        self._cached_catalogue: FleetCatalogue | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._notification_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
-        self._announced = self._cached_catalogue
+        self._announced = FleetCatalogue()
         self._telling: asyncio.TimerHandle | None = None
         self._resource_owners: BoundedDict[str, Connection] = BoundedDict(MAX_RESOURCE_OWNERS)
         """Servers of unlisted resources, as found by `scan`. They may be gone."""
@@ -121,8 +106,7 @@ class Fleet:
     @property
     def catalogue(self) -> FleetCatalogue:
         """What the servers expose, rebuilt lazily: ten starting servers cause a few rebuilds, not forty."""
-        if self._is_stale:
-            self._is_stale = False
+        if self._cached_catalogue is None:
             self._cached_catalogue = assemble(list(self._members.values()), self._settings, self._reserved)
         return self._cached_catalogue
 
@@ -213,6 +197,22 @@ class Fleet:
 
     # Servers
 
+    @asynccontextmanager
+    async def run(self, servers: Mapping[str, McpServerConfig]) -> AsyncIterator[Fleet]:
+        """Start servers in the background, yield the fleet, and stop its servers at the end.
+
+        Raises ConfigError if the pins file is invalid.
+        """
+        await asyncio.to_thread(self.pins.list_held)
+        watching = asyncio.create_task(self._watch_pins())
+        try:
+            await self.apply(servers)
+            yield self
+        finally:
+            watching.cancel()
+            await self._close()
+            await asyncio.wait({watching})
+
     async def apply(self, servers: Mapping[str, McpServerConfig]) -> None:
         """Apply server settings: start new servers, stop removed ones and reconnect changed ones.
 
@@ -243,7 +243,7 @@ class Fleet:
             self._announce_now()
             await _wait_for_tasks(ending)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Stop all servers concurrently."""
         with CancelScope(shield=True):
             async with self._apply_lock:
@@ -255,7 +255,7 @@ class Fleet:
                     task.cancel()
                 await _wait_for_tasks(tasks)
 
-    async def watch_pins(self) -> None:
+    async def _watch_pins(self) -> None:
         """Apply approvals made by other processes, until cancelled."""
         stamp = read_stamp(self.pins.path)
         while True:
@@ -300,8 +300,6 @@ class Fleet:
 
     def _start(self, member: Member, before: Member | None) -> None:
         connection = member.connection
-        if self._started is not None:
-            self._started(connection)
         ending = self._tasks.get(before.connection) if before is not None else None
         task = asyncio.create_task(self._run_member(member, ending), name=f"downstream {connection.name}")
         self._tasks[connection] = task
@@ -331,7 +329,7 @@ class Fleet:
 
     def invalidate(self) -> None:
         """Mark the catalogue as outdated, as when the reserved names change, and announce changes shortly after."""
-        self._is_stale = True
+        self._cached_catalogue = None
         self.revision += 1
         if self._counts is not None:
             self._counts.set_held_tools(len(self.held_tools))
@@ -349,33 +347,6 @@ class Fleet:
         for name in self._announced.list_changes(before):
             for listener in self._listeners:
                 listener(name)
-
-
-@asynccontextmanager
-async def open_fleet(
-    settings: DownstreamConfig,
-    folder: Path,
-    servers: Mapping[str, McpServerConfig] | None = None,
-    *,
-    reserved: Callable[[str], bool] = lambda name: False,
-    counts: FleetMetrics | None = None,
-    started: Callable[[Connection], None] | None = None,
-    connect: Callable[..., Connection] = Connection,
-) -> AsyncIterator[Fleet]:
-    """Open a fleet whose servers start in the background, and stop them at the end.
-
-    Raises ConfigError if the pins file is invalid.
-    """
-    fleet = Fleet(settings, folder, reserved=reserved, counts=counts, started=started, connect=connect)
-    await asyncio.to_thread(fleet.pins.list_held)
-    watching = asyncio.create_task(fleet.watch_pins())
-    try:
-        await fleet.apply(servers or {})
-        yield fleet
-    finally:
-        watching.cancel()
-        await fleet.close()
-        await asyncio.wait({watching})
 
 
 async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:

@@ -21,16 +21,15 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.config.types import mask_url
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import (
-    LIST_NAMES,
     ExposureRules,
     FilteredList,
-    ListName,
     append_hash,
     clean_name,
     filter_list,
 )
 from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.jsonrpc import Message
+from refdesk.downstream.session import LISTS, ListName
 from refdesk.errors import METHOD_NOT_FOUND, DependencyError, RefdeskError, ServerRefused
 from refdesk.support.fs import replace_file
 
@@ -60,20 +59,6 @@ MAX_CACHED_BYTES = 8 * 1024 * 1024
 
 MAX_FILE_NAME = 100
 """Characters of a file name without extension, which every file system supports."""
-
-_LIST_METHODS: Mapping[ListName, tuple[str, str, str]] = {
-    "tools": ("tools/list", "tools", "tools"),
-    "prompts": ("prompts/list", "prompts", "prompts"),
-    "resources": ("resources/list", "resources", "resources"),
-    "templates": ("resources/templates/list", "resourceTemplates", "resources"),
-}
-"""Method, member of the result and capability of each list."""
-
-_LIST_NOTIFICATIONS: Mapping[str, tuple[ListName, ...]] = {
-    "notifications/tools/list_changed": ("tools",),
-    "notifications/prompts/list_changed": ("prompts",),
-    "notifications/resources/list_changed": ("resources", "templates"),
-}
 
 Lists = dict[ListName, tuple[Message, ...]]
 """The lists of a server, unmodified."""
@@ -163,10 +148,9 @@ class ServerList:
         if profile is None and self.name != "tools":
             # With ephemeral sessions the capabilities are unknown before the first one.
             return
-        method, member, capability = _LIST_METHODS[self.name]
         try:
-            is_supported = profile is None or profile.has(capability)
-            self.entries = tuple(await connection.list_all(method, member)) if is_supported else ()
+            is_supported = profile is None or profile.has(LISTS[self.name].capability)
+            self.entries = tuple(await connection.list_all(self.name)) if is_supported else ()
             self.error, self.is_live, self._failures = None, True, 0
         except RefdeskError as error:
             if isinstance(error, ServerRefused) and error.code == METHOD_NOT_FOUND:
@@ -196,12 +180,12 @@ class Member:
         self.connection = connection
         self.rules = rules
         self.lists: dict[ListName, ServerList] = {
-            name: ServerList(name, connection, self._handle_result) for name in LIST_NAMES
+            name: ServerList(name, connection, self._handle_result) for name in LISTS
         }
         self.held: Mapping[str, HeldTool] = {}
-        self.filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LIST_NAMES}
-        self._is_live: dict[ListName, bool] = dict.fromkeys(LIST_NAMES, False)
-        self._saved: Lists = dict.fromkeys(LIST_NAMES, ())
+        self.filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LISTS}
+        self._is_live: dict[ListName, bool] = dict.fromkeys(LISTS, False)
+        self._saved: Lists = dict.fromkeys(LISTS, ())
         self._pin_error: str | None = None
         self._pins = pins
         self._list_cache = list_cache
@@ -232,9 +216,10 @@ class Member:
 
     def handle_notification(self, method: str) -> bool:
         """Handle a list change notification. Return whether it was one."""
-        for name in _LIST_NOTIFICATIONS.get(method, ()):
+        changed = [name for name, kind in LISTS.items() if method == f"notifications/{kind.capability}/list_changed"]
+        for name in changed:
             self.lists[name].on_list_changed()
-        return method in _LIST_NOTIFICATIONS
+        return bool(changed)
 
     def status_changed(self) -> None:
         """Refresh the lists when the server comes up, and report when they become stale or current."""
@@ -249,11 +234,7 @@ class Member:
 
     async def apply_settings(self, settings: McpServerConfig, rules: ExposureRules) -> None:
         """Apply settings that don't require a new connection."""
-        connection = self.connection
-        connection.settings, self.rules = settings, rules
-        connection.call_seconds = settings.call_timeout_seconds
-        connection.capabilities_seconds = settings.capabilities_timeout_seconds
-        connection.connect_seconds = settings.connect_timeout_seconds
+        self.connection.settings, self.rules = settings, rules
         await self.review()
 
     async def review(self) -> None:
@@ -271,7 +252,7 @@ class Member:
         """Return the state of the server and its lists."""
         description: dict[str, Any] = {**self.connection.describe()}
         description |= {name: len(filtered.entries) for name, filtered in self.filtered.items()}
-        description["stale"] = sorted(filter(self.is_stale, LIST_NAMES))
+        description["stale"] = sorted(filter(self.is_stale, LISTS))
         details = {
             "partial": {
                 name: server_list.error for name, server_list in self.lists.items() if server_list.error is not None
@@ -391,7 +372,7 @@ def _parse_lists(content: object, server: str, expected: str) -> Lists | None:
     if content.get("server") != server or content.get("fingerprint") != expected:
         return None
     lists: Lists = {}
-    for name in LIST_NAMES:
+    for name in LISTS:
         entries = content.get(name)
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ValueError(f"its {name} are no list of objects")

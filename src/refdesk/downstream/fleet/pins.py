@@ -125,11 +125,9 @@ class Pins:
     def _store_review(self, server: str, seen_now: Mapping[str, _SeenDefinition], hold: Hold) -> _ServerPins:
         """Update and store the pins of a server. If the disk is full, the update isn't stored."""
         try:
-            with self._lock():
-                file = self._read()
+            with self._edit() as file:
                 known = file.servers[server] = _update_pins(file.servers.get(server, _ServerPins()), seen_now, hold)
-                self._replace(file)
-                return known
+            return known
         except StorageError as error:
             logger.error("downstream.pins_unwritten", extra={"fields": {"server": server, "why": error.detail}})
             return _update_pins(self._read().servers.get(server, _ServerPins()), seen_now, hold)
@@ -152,26 +150,22 @@ class Pins:
         With `as_shown`, only tools that are still as shown are approved: a server may change a tool during the review.
         """
         shown = None if as_shown is None else {(held.tool, held.sha256) for held in as_shown}
-        with self._lock():
-            file = self._read()
+        with self._edit() as file:
             held_tools = self._select_held(file, server, tool)
             approved = [held for held in held_tools if shown is None or (held.tool, held.sha256) in shown]
             known = file.servers[server]
             for held in approved:
                 known.trusted[held.tool] = known.held.pop(held.tool)
                 known.rejected.pop(held.tool, None)
-            self._replace(file)
         return approved
 
     def reject(self, server: str, tool: str | None = None) -> list[HeldTool]:
         """Reject a held tool, or all held tools of a server, until they change again."""
-        with self._lock():
-            file = self._read()
+        with self._edit() as file:
             rejected = self._select_held(file, server, tool)
             known = file.servers[server]
             for held in rejected:
                 known.rejected[held.tool] = known.held.pop(held.tool).sha256
-            self._replace(file)
         return rejected
 
     def _select_held(self, file: _PinsFile, server: str, tool: str | None) -> list[HeldTool]:
@@ -193,15 +187,15 @@ class Pins:
             place = ".".join(map(str, where["loc"])) or "the whole"
             raise ConfigError([f"{self.path}: invalid ({place}: {where['msg']}). Fix it."]) from None
 
-    def _replace(self, file: _PinsFile) -> None:
-        replace_file(self.path, orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n")
-
     @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Hold the write lock of the file."""
+    def _edit(self) -> Iterator[_PinsFile]:
+        """Lock the file, yield its content and write it back."""
         try:
             with lock_file(self.path):
-                yield
+                file = self._read()
+                yield file
+                content = orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
+                replace_file(self.path, content + b"\n")
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 

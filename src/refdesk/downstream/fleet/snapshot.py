@@ -19,12 +19,12 @@ from refdesk.downstream.fleet.exposure import (
     ExposedItem,
     IsReserved,
     ListEntry,
-    ListName,
     assign_names,
     assign_server_ids,
     clean_name,
 )
 from refdesk.downstream.fleet.member import Member
+from refdesk.downstream.session import ListName
 
 MAX_URI_LENGTH = 1000
 """Longer URIs match no template. Their servers are found by `scan`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Transport, TransportListener
@@ -15,26 +14,26 @@ def open_transport(
     listener: TransportListener,
     *,
     on_stderr_line: Callable[[str], None] | None = None,
-) -> AbstractAsyncContextManager[Transport]:
-    """Open the transport that the settings select. Entering it raises ServerAway if the server is unreachable.
+) -> Transport:
+    """Return the transport that the settings select. Creating it starts a server process, which closing it ends.
 
     `on_stderr_line` receives each line that a server process writes to stderr. Transports are imported on first use
     because their libraries are slow to load.
     """
     match settings.kind:
         case "stdio":
-            from refdesk.downstream.transports.stdio import open_stdio
+            from refdesk.downstream.transports.stdio import StdioTransport
 
-            return open_stdio(name, settings, listener, on_stderr_line=on_stderr_line)
+            return StdioTransport(name, settings, listener, on_stderr_line=on_stderr_line)
         case "http":
-            from refdesk.downstream.transports.streamable import open_streamable
+            from refdesk.downstream.transports.streamable import StreamableHttpTransport
 
-            return open_streamable(name, settings, listener)
+            return StreamableHttpTransport(name, settings, listener)
         case "sse":
-            from refdesk.downstream.transports.sse import open_sse
+            from refdesk.downstream.transports.sse import SseTransport
 
-            return open_sse(name, settings, listener)
+            return SseTransport(name, settings, listener)
         case "websocket":
-            from refdesk.downstream.transports.websocket import open_websocket
+            from refdesk.downstream.transports.websocket import WebSocketTransport
 
-            return open_websocket(name, settings, listener)
+            return WebSocketTransport(name, settings, listener)

@@ -32,19 +32,6 @@ class SseEvent:
 class SseParser:
     """Parser for one stream: takes chunks and returns complete events."""
 
-    __slots__ = (
-        "_after_cr",
-        "_at_start",
-        "_data",
-        "_id",
-        "_is_oversized",
-        "_kind",
-        "_line",
-        "_max_bytes",
-        "last_id",
-        "retry",
-    )
-
     def __init__(self, max_bytes: int, last_id: str = "") -> None:
         self.last_id = last_id
         """Id of the last complete event that had one. A new stream can resume from there."""

@@ -23,6 +23,7 @@ from refdesk.downstream.jsonrpc import (
     PART_COUNT_THRESHOLD,
     Message,
     NotLetIn,
+    Transport,
     TransportListener,
     encode_message,
 )
@@ -60,16 +61,14 @@ _OTHER_TRANSPORT = (404, 405)
 _FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # aiohttp raises RuntimeError when closed
 
 
-class HttpTransport:
+class HttpTransport(Transport):
     """HTTP client for one server: its URL, connections and default headers."""
 
     def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener, accept: str) -> None:
-        self.name = name
+        super().__init__(name, listener)
         self.max_bytes = settings.max_message_bytes
         self.connect_seconds = settings.connect_timeout_seconds
         self.url, headers = parse_url_and_headers(name, settings)
-        self._listener = listener
-        self._loop = asyncio.get_running_loop()
         self._reading: set[aiohttp.ClientResponse] = set()
         self._leftover: set[aiohttp.ClientResponse] = set()
         self._client = aiohttp.ClientSession(
@@ -84,9 +83,6 @@ class HttpTransport:
         """Headers of every request."""
         self.headers[hdrs.ACCEPT] = accept
         self.headers[hdrs.CONTENT_TYPE] = JSON
-
-    def set_protocol_version(self, version: str) -> None:
-        """Do nothing, unless the transport depends on the version."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -148,7 +144,7 @@ class HttpTransport:
         """Discard the rest of a response, and reuse its connection if the rest arrives soon."""
         if not response.closed:
             self._leftover.add(response)
-            self._loop.call_later(LEFTOVER_SECONDS, self._close_leftover, response)
+            asyncio.get_running_loop().call_later(LEFTOVER_SECONDS, self._close_leftover, response)
 
     def _close_leftover(self, response: aiohttp.ClientResponse) -> None:
         self._leftover.discard(response)

@@ -6,8 +6,7 @@ The first event names the URL for the POSTs. A URL of another origin is rejected
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 import aiohttp
 from yarl import URL
@@ -23,28 +22,16 @@ MAX_ADDRESS_BYTES = 8192
 """Maximum length of the URL that the server names for messages."""
 
 
-@asynccontextmanager
-async def open_sse(name: str, settings: McpServerConfig, listener: TransportListener) -> AsyncIterator[SseTransport]:
-    """Open the event stream, and wait until the server has named the URL for messages."""
-    transport = SseTransport(name, settings, listener, EVENTS)
-    try:
-        await transport.open()
-        yield transport
-    finally:
-        await transport.close()
-
-
 class SseTransport(HttpTransport):
     """HTTP+SSE `Transport`."""
 
-    def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener, accept: str) -> None:
-        super().__init__(name, settings, listener, accept)
-        self._is_open = False
+    def __init__(self, name: str, settings: McpServerConfig, listener: TransportListener) -> None:
+        super().__init__(name, settings, listener, EVENTS)
         self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
         self._reader: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Open the stream and wait for the URL that it names."""
+        """Open the event stream, and wait until the server has named the URL for messages."""
         seconds = self.connect_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -60,14 +47,13 @@ class SseTransport(HttpTransport):
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POST a message. The response to a request arrives on the stream."""
-        if not self._is_open:
-            raise self._build_closed_error()
+        self._raise_if_closed()
         response = await self.post(message, headers, self._post_url.result())
         try:
             if response.status == 404:
                 # The session is unknown. Any other status concerns this message alone.
                 self._close_with(self._build_closed_error())
-                raise self._build_closed_error()
+                self._raise_if_closed()
             if response.status >= 300:
                 raise self.build_status_error(response)
         except BaseException:
@@ -114,7 +100,6 @@ class SseTransport(HttpTransport):
             self.deliver_event(event, None)
         elif not self._post_url.done():
             self._post_url.set_result(self._resolve_post_url(event.data))
-            self._is_open = True
 
     def _resolve_post_url(self, named: bytes) -> URL:
         """Return the URL that the server names, if it has the same origin."""
@@ -125,11 +110,6 @@ class SseTransport(HttpTransport):
         if place.user is not None or place.origin() != self.url.origin():
             raise self.build_protocol_error("names a URL for messages on another origin")
         return place
-
-    def _close_with(self, error: RefdeskError) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._listener.on_close(error)
 
     def _build_closed_error(self) -> ServerGone:
         return ServerGone(f"The connection to the server {self.name!r} has ended")

@@ -12,8 +12,8 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from signal import Signals
 from typing import Any, cast
@@ -22,13 +22,13 @@ import orjson
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import (
-    MAX_BATCH,
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
     Message,
     NotTaken,
+    Transport,
     TransportListener,
-    deliver_batch,
+    deliver_messages,
     encode_message,
 )
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
@@ -82,44 +82,22 @@ _CREDENTIAL = re.compile(
 """Values that follow these words look like credentials and are masked, whether we configured them or not."""
 
 
-@asynccontextmanager
-async def open_stdio(
-    name: str,
-    settings: McpServerConfig,
-    listener: TransportListener,
-    *,
-    on_stderr_line: Callable[[str], None] | None = None,
-    end_timeouts: EndTimeouts = END_TIMEOUTS,
-    exit_grace_seconds: float = EXIT_GRACE_SECONDS,
-) -> AsyncIterator[StdioTransport]:
-    """Start the server process. It and its child processes are gone within three seconds of leaving.
-
-    `on_stderr_line` receives each kept line of its stderr, with secrets masked.
-    """
-    transport = StdioTransport(name, settings, listener, on_stderr_line, end_timeouts, exit_grace_seconds)
-    try:
-        await _run_uncancelled(transport.connect())
-        yield transport
-    finally:
-        await _run_uncancelled(transport.close())
-
-
-class StdioTransport:
-    """A running server process and its three pipes."""
+class StdioTransport(Transport):
+    """A server process and its three pipes. It and its child processes are gone within three seconds of closing."""
 
     def __init__(
         self,
         name: str,
         settings: McpServerConfig,
         listener: TransportListener,
-        on_stderr_line: Callable[[str], None] | None,
-        end_timeouts: EndTimeouts,
-        exit_grace_seconds: float,
+        *,
+        on_stderr_line: Callable[[str], None] | None = None,
+        end_timeouts: EndTimeouts = END_TIMEOUTS,
+        exit_grace_seconds: float = EXIT_GRACE_SECONDS,
     ) -> None:
-        self.name = name
+        """Start the process. `on_stderr_line` receives each kept line of its stderr, with secrets masked."""
+        super().__init__(name, listener)
         self._exit_grace_seconds = exit_grace_seconds
-        self._listener = listener
-        self._error: RefdeskError | None = None
         self._exit_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -138,7 +116,13 @@ class StdioTransport:
         """Process id of the server, which is also its process group id."""
         return self._process.pid
 
-    async def connect(self) -> None:
+    async def open(self) -> None:
+        await _run_uncancelled(self._connect_pipes())
+
+    async def close(self) -> None:
+        await _run_uncancelled(self._end())
+
+    async def _connect_pipes(self) -> None:
         """Connect the pipes to the event loop."""
         stdin, stdout, stderr = self._unclaimed_pipes
         try:
@@ -156,16 +140,12 @@ class StdioTransport:
         line = encode_message(self.name, message, orjson.OPT_APPEND_NEWLINE)
         while self._stdin.drained is not None and self._error is None:
             await asyncio.shield(self._stdin.drained)
-        if self._error is not None:
-            raise type(self._error)(self._error.detail)
+        self._raise_if_closed()
         if self._exit_timer is not None:
             raise NotTaken(f"The server {self.name!r} is at its end")
         self._stdin.write(line)
 
-    def set_protocol_version(self, version: str) -> None:
-        """Do nothing: the transport doesn't depend on the version."""
-
-    async def close(self) -> None:
+    async def _end(self) -> None:
         """Report the loss, end the process and close the pipes."""
         self._close_with(ServerGone(f"The connection to the server {self.name!r} was closed"))
         self._stdin.close()
@@ -199,13 +179,11 @@ class StdioTransport:
         self._process.kill()
 
     def _close_with(self, error: RefdeskError) -> None:
-        if self._error is None:
-            self._error = error
-            if self._exit_timer is not None:
-                self._exit_timer.cancel()
-            self._stdout.is_muted = True
-            self._stdin.resume_writing()  # wakes senders, which then see the error
-            self._listener.on_close(error)
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
+        self._stdout.is_muted = True
+        self._stdin.resume_writing()  # wakes senders, which then see the error
+        super()._close_with(error)
 
 
 class _Pipe(asyncio.Protocol):
@@ -314,11 +292,7 @@ class _Output(_Pipe):
             if line and not line.isspace():
                 self._report_garbage(line)
             return
-        if type(message) is dict:
-            self._listener.on_message(message)
-        elif isinstance(message, list) and 0 < len(message) <= MAX_BATCH:
-            deliver_batch(self._listener, message)
-        else:
+        if not deliver_messages(self._listener, message):
             self._report_garbage(line)
 
     def _report_garbage(self, line: bytes | bytearray) -> None:

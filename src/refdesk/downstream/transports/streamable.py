@@ -48,37 +48,27 @@ LONGEST_PAUSE_SECONDS = 30.0
 """Limits for the delay, whatever the server sets."""
 
 
-@asynccontextmanager
-async def open_streamable(
-    name: str, settings: McpServerConfig, listener: TransportListener, *, delete_seconds: float = DELETE_SECONDS
-) -> AsyncIterator[StreamableHttpTransport]:
-    """Open a Streamable HTTP transport. Nothing is sent before the first message."""
-    transport = StreamableHttpTransport(name, settings, listener, delete_seconds)
-    try:
-        yield transport
-    finally:
-        await transport.close()
-
-
 class StreamableHttpTransport(HttpTransport):
-    """Streamable HTTP `Transport`."""
+    """Streamable HTTP `Transport`. Nothing is sent before the first message."""
 
     def __init__(
-        self, name: str, settings: McpServerConfig, listener: TransportListener, delete_seconds: float
+        self,
+        name: str,
+        settings: McpServerConfig,
+        listener: TransportListener,
+        *,
+        delete_seconds: float = DELETE_SECONDS,
     ) -> None:
         super().__init__(name, settings, listener, f"{JSON}, {EVENTS}")
         self._delete_seconds = delete_seconds
         self._has_session = False
         self._version = ""
-        self._is_initialized = False
-        self._is_closed = False
         self._listening: asyncio.Task[None] | None = None
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POST a message. For a request, the response has been received when this returns."""
         method = message.get("method")
-        if self._is_closed:
-            raise self._build_closed_error()
+        self._raise_if_closed()
         if method == "notifications/cancelled" and self._version >= FIRST_WITHOUT_SESSIONS:
             return  # closing the stream cancelled it
         response = await self.post(message, headers)
@@ -91,29 +81,27 @@ class StreamableHttpTransport(HttpTransport):
             response.close()
             raise
         self.release(response)
-        if method == "notifications/initialized":
-            self._is_initialized = True
-            self._start_listening()
+        if method == "notifications/initialized" and "" < self._version < FIRST_WITHOUT_SESSIONS:
+            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self.name}")
 
     def set_protocol_version(self, version: str) -> None:
-        """Send the version with every request, and start listening for notifications."""
+        """Send the version with every request."""
         self._version = version
         self.headers[VERSION_HEADER] = version
-        self._start_listening()
 
     async def close(self) -> None:
         """Delete the session on the server, and close all connections."""
         try:
             if self._listening is not None:
                 await cancel_all([self._listening])
-            if self._has_session and not self._is_closed:
+            if self._has_session and self._error is None:
                 async with asyncio.timeout(self._delete_seconds):
                     response = await self.request("DELETE")
                     response.close()
         except (RefdeskError, TimeoutError) as error:
             self._log("downstream.no_farewell", error)
         finally:
-            self._close_with()
+            self._close_with(self._build_closed_error())
             await super().close()
 
     # Responses
@@ -144,8 +132,9 @@ class StreamableHttpTransport(HttpTransport):
         """Deliver an error response that answers the request, or raise it. A 404 ends the session."""
         status = response.status
         if status == 404 and self._has_session:
-            self._close_with()
-            raise NotTaken(self._build_closed_error().detail)
+            ending = self._build_closed_error()
+            self._close_with(ending)
+            raise NotTaken(ending.detail)
         if 400 <= status < 500 and status not in NON_ANSWER_STATUSES and "method" in message and "id" in message:
             error = await self.read_jsonrpc_error(response)
             if error is not None:
@@ -170,7 +159,7 @@ class StreamableHttpTransport(HttpTransport):
     async def _resume(self, reader: SseParser, id: str) -> bool:
         """Resume a response stream after its last event. Return whether the response arrived."""
         tries = 0
-        while tries < MAX_RESUMES and not self._is_closed:
+        while tries < MAX_RESUMES and self._error is None:
             await asyncio.sleep(_reconnect_delay(reader, tries))
             tries += 1
             reader = reader.resume()
@@ -187,15 +176,11 @@ class StreamableHttpTransport(HttpTransport):
                 tries = 0
         return False
 
-    def _start_listening(self) -> None:
-        """Open the notification stream once the handshake is complete."""
-        if self._is_initialized and "" < self._version < FIRST_WITHOUT_SESSIONS and self._listening is None:
-            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self.name}")
-
     async def _listen_forever(self) -> None:
+        """Read the stream for notifications outside of calls, once the handshake is complete."""
         reader = SseParser(self.max_bytes)
         tries = 0
-        while not self._is_closed:
+        while self._error is None:
             try:
                 async with self._open_stream(reader.last_id) as response:
                     tries = 0
@@ -233,11 +218,6 @@ class StreamableHttpTransport(HttpTransport):
             if is_answered:
                 return True
         return False
-
-    def _close_with(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._listener.on_close(self._build_closed_error())
 
     def _build_closed_error(self) -> ServerGone:
         return ServerGone(f"The session with the server {self.name!r} has ended")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 import aiohttp
@@ -14,17 +14,17 @@ from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientWebS
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import (
-    MAX_BATCH,
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
     Message,
+    Transport,
     TransportListener,
-    deliver_batch,
+    deliver_messages,
     encode_message,
 )
 from refdesk.downstream.transports.http import parse_url_and_headers
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
-from refdesk.support.tasks import cancel_all
+from refdesk.support.tasks import TaskSet
 
 SUBPROTOCOL = "mcp"
 
@@ -49,61 +49,49 @@ class Timeouts:
 TIMEOUTS = Timeouts()
 
 
-@asynccontextmanager
-async def open_websocket(
-    name: str,
-    settings: McpServerConfig,
-    listener: TransportListener,
-    *,
-    timeouts: Timeouts = TIMEOUTS,
-    tls: ssl.SSLContext | bool = True,
-) -> AsyncIterator[WebSocketTransport]:
-    """Connect to the server, and deliver its messages to the listener until either side closes.
+class WebSocketTransport(Transport):
+    """WebSocket `Transport`. It delivers messages to the listener until either side closes."""
 
-    `tls` is the TLS context for a `wss:` URL, or True for the default one.
-    """
-    handshake = _Handshake()
-    async with aiohttp.ClientSession(
-        cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(handshake,)
-    ) as client:
-        connection = await _connect(name, settings, client, timeouts, tls)
-        transport = WebSocketTransport(name, connection, handshake.transport, listener, settings.max_message_bytes)
-        tasks = [
-            asyncio.create_task(work, name=f"downstream {name} websocket")
-            for work in (transport.read(), transport.ping(timeouts))
-        ]
-        try:
-            yield transport
-        finally:
-            try:
-                await transport.close(timeouts.close)
-            finally:
-                await cancel_all(tasks)
-
-
-class WebSocketTransport:
-    """WebSocket `Transport`."""
+    _connection: ClientWebSocketResponse
+    _tcp: asyncio.Transport
 
     def __init__(
         self,
         name: str,
-        connection: ClientWebSocketResponse,
-        tcp: asyncio.Transport,
+        settings: McpServerConfig,
         listener: TransportListener,
-        max_bytes: int,
+        *,
+        timeouts: Timeouts = TIMEOUTS,
+        tls: ssl.SSLContext | bool = True,
     ) -> None:
-        self._name = name
-        self._connection = connection
-        self._tcp = tcp
-        self._listener = listener
-        self._max_bytes = max_bytes
+        """`tls` is the TLS context for a `wss:` URL, or True for the default one."""
+        super().__init__(name, listener)
+        self._settings = settings
+        self._timeouts = timeouts
+        self._tls = tls
         self._pong = asyncio.Event()
-        self._error: RefdeskError | None = None
+        self._tasks = TaskSet()
+        self._opened = AsyncExitStack()
+        """What `close` has to end."""
+
+    async def open(self) -> None:
+        client = aiohttp.ClientSession(
+            cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, middlewares=(self._handle_handshake,)
+        )
+        await self._opened.enter_async_context(client)
+        self._connection = await self._connect(client)
+        self._opened.push_async_callback(self._tasks.cancel)
+        self._opened.push_async_callback(self._end_connection)
+        for work in (self._read(), self._ping()):
+            self._tasks.spawn(work, f"downstream {self.name} websocket")
+
+    async def close(self) -> None:
+        await self._opened.aclose()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. Waits while the server doesn't read."""
         self._raise_if_closed()
-        text = encode_message(self._name, message)
+        text = encode_message(self.name, message)
         try:
             # Senders that wait for the buffer share a future in aiohttp, so cancelling one would cancel all.
             await asyncio.shield(self._connection.send_frame(text, WSMsgType.TEXT))
@@ -111,12 +99,9 @@ class WebSocketTransport:
             self._close_with(self._build_hangup_error())
         self._raise_if_closed()
 
-    def set_protocol_version(self, version: str) -> None:
-        """Do nothing: the transport doesn't depend on the version."""
-
-    async def read(self) -> None:
+    async def _read(self) -> None:
         """Deliver messages until the connection closes."""
-        error: RefdeskError = ServerGone(f"The connection to the server {self._name!r} is no longer read")
+        error: RefdeskError = ServerGone(f"The connection to the server {self.name!r} is no longer read")
         try:
             while True:
                 frame = await self._connection.receive()
@@ -138,55 +123,89 @@ class WebSocketTransport:
         finally:
             self._close_with(error)
 
-    async def ping(self, timeouts: Timeouts) -> None:
+    async def _ping(self) -> None:
         """Send pings, and close the connection if one isn't answered."""
         with suppress(*_FAILURES):
             while True:
-                await asyncio.sleep(timeouts.ping)
+                await asyncio.sleep(self._timeouts.ping)
                 self._pong.clear()
                 try:
-                    async with asyncio.timeout(timeouts.pong):
+                    async with asyncio.timeout(self._timeouts.pong):
                         await self._connection.ping()
                         await self._pong.wait()
                 except TimeoutError:
-                    self._close_with(ServerGone(f"The server {self._name!r} no longer answers"))
+                    self._close_with(ServerGone(f"The server {self.name!r} no longer answers"))
                     self._tcp.abort()
                     return
 
-    async def close(self, seconds: float) -> None:
+    async def _end_connection(self) -> None:
         """Run the closing handshake, and abort if the server doesn't answer it."""
-        self._close_with(ServerGone(f"The connection to the server {self._name!r} was closed"))
+        self._close_with(ServerGone(f"The connection to the server {self.name!r} was closed"))
         try:
             with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout(self._timeouts.close):
                     await self._connection.close()
         finally:
             self._tcp.abort()  # discards data that the server hasn't read; closing alone would wait for it
 
-    def _close_with(self, error: RefdeskError) -> None:
-        """Mark the connection as closed and report the first reason."""
-        if self._error is None:
-            self._error = error
-            self._listener.on_close(error)
+    async def _handle_handshake(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Reject a redirect, and keep the TCP transport because only that can be aborted."""
+        response = await handler(request)
+        if 300 <= response.status < 400:
+            # Following it would send credentials to another host.
+            response.close()
+            raise aiohttp.WSServerHandshakeError(response.request_info, (), status=response.status)
+        if response.connection is not None and response.connection.transport is not None:
+            self._tcp = response.connection.transport
+        return response
 
-    def _raise_if_closed(self) -> None:
-        if self._error is not None:
-            raise type(self._error)(self._error.detail)
+    async def _connect(self, client: aiohttp.ClientSession) -> ClientWebSocketResponse:
+        url, headers = parse_url_and_headers(self.name, self._settings, ("ws", "wss", "http", "https"))
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_seconds):
+                return await client.ws_connect(
+                    url,
+                    protocols=(SUBPROTOCOL,),
+                    headers=headers,
+                    ssl=self._tls,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=self._timeouts.close),
+                    autoclose=False,
+                    autoping=False,
+                    max_msg_size=self._settings.max_message_bytes + 1,  # aiohttp rejects a message of this size
+                )
+        except TimeoutError:
+            reason = f"no answer within {self._settings.connect_timeout_seconds:g} s"
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status == 101:
+                reason = "it is not a WebSocket server for MCP"
+            else:
+                reason = f"it answered with the HTTP status {error.status}"
+        except aiohttp.ClientConnectorCertificateError:
+            reason = "its certificate is not trusted"
+        except ValueError:
+            reason = "its URL or headers are invalid"
+        except aiohttp.ClientConnectorError as error:
+            reason = error.strerror or "no connection"
+        except _FAILURES:
+            reason = "it is not a WebSocket server for MCP"
+        raise ServerAway(f"The server {self.name!r} cannot be connected to: {reason}")
 
     def _map_close(self, frame: WSMessage) -> RefdeskError:
         """Return the error for the last frame. The server's own reason text is left out."""
-        server = f"The server {self._name!r}"
+        server = f"The server {self.name!r}"
         if frame.type is WSMsgType.CLOSE:
             return ServerGone(f"{server} closed the connection with the WebSocket code {frame.data}")
         if isinstance(frame.data, aiohttp.WebSocketError):
             if frame.data.code == aiohttp.WSCloseCode.MESSAGE_TOO_BIG:
-                return ServerTalksNonsense(f"{server} sent a message of more than {self._max_bytes} bytes")
+                return ServerTalksNonsense(
+                    f"{server} sent a message of more than {self._settings.max_message_bytes} bytes"
+                )
             return ServerTalksNonsense(f"{server} violates the WebSocket protocol: code {frame.data.code}")
         return self._build_hangup_error()
 
     def _build_hangup_error(self) -> ServerGone:
         code = aiohttp.WSCloseCode.ABNORMAL_CLOSURE
-        return ServerGone(f"The server {self._name!r} dropped the connection: WebSocket code {code:d}")
+        return ServerGone(f"The server {self.name!r} dropped the connection: WebSocket code {code:d}")
 
 
 def _deliver_text(listener: TransportListener, text: str) -> None:
@@ -199,59 +218,5 @@ def _deliver_text(listener: TransportListener, text: str) -> None:
     except orjson.JSONDecodeError:
         listener.on_garbage(f"no JSON: {text[:MAX_QUOTE_CHARACTERS]!r}")
         return
-    if type(content) is dict:
-        listener.on_message(content)
-    elif isinstance(content, list) and 0 < len(content) <= MAX_BATCH:
-        deliver_batch(listener, content)
-    else:
+    if not deliver_messages(listener, content):
         listener.on_garbage(f"JSON that is no message: {text[:MAX_QUOTE_CHARACTERS]!r}")
-
-
-class _Handshake:
-    """Client middleware that rejects redirects, and keeps the transport because only that can be aborted."""
-
-    transport: asyncio.Transport
-
-    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
-        response = await handler(request)
-        if 300 <= response.status < 400:
-            # Following it would send credentials to another host.
-            response.close()
-            raise aiohttp.WSServerHandshakeError(response.request_info, (), status=response.status)
-        if response.connection is not None and response.connection.transport is not None:
-            self.transport = response.connection.transport
-        return response
-
-
-async def _connect(
-    name: str, settings: McpServerConfig, client: aiohttp.ClientSession, timeouts: Timeouts, tls: ssl.SSLContext | bool
-) -> ClientWebSocketResponse:
-    url, headers = parse_url_and_headers(name, settings, ("ws", "wss", "http", "https"))
-    try:
-        async with asyncio.timeout(settings.connect_timeout_seconds):
-            return await client.ws_connect(
-                url,
-                protocols=(SUBPROTOCOL,),
-                headers=headers,
-                ssl=tls,
-                timeout=aiohttp.ClientWSTimeout(ws_close=timeouts.close),
-                autoclose=False,
-                autoping=False,
-                max_msg_size=settings.max_message_bytes + 1,  # aiohttp rejects a message of this size
-            )
-    except TimeoutError:
-        reason = f"no answer within {settings.connect_timeout_seconds:g} s"
-    except aiohttp.WSServerHandshakeError as error:
-        is_http = error.status != 101
-        reason = (
-            f"it answered with the HTTP status {error.status}" if is_http else "it is not a WebSocket server for MCP"
-        )
-    except aiohttp.ClientConnectorCertificateError:
-        reason = "its certificate is not trusted"
-    except ValueError:
-        reason = "its URL or headers are invalid"
-    except aiohttp.ClientConnectorError as error:
-        reason = error.strerror or "no connection"
-    except _FAILURES:
-        reason = "it is not a WebSocket server for MCP"
-    raise ServerAway(f"The server {name!r} cannot be connected to: {reason}")
