@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,8 +48,7 @@ class Leases:
         self._now = now
         self._extra_session_seconds = extra_session_seconds
         self._leases: dict[Session, _Lease] = {}
-        self._changed = asyncio.Event()
-        """Set, and replaced, whenever a session may have become free."""
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def use(
         self, first: Callable[[], Awaitable[Session]], key: object, work: Callable[[Session], Awaitable[T]]
@@ -77,7 +77,7 @@ class Leases:
                 lease = self._leases.setdefault(found, _Lease(key))
                 lease.key, lease.calls = key, lease.calls + 1
                 return found
-            await self._changed.wait()
+            await self._wait_for_turn()
 
     async def _open(self, key: object) -> Session:
         session = self._connection.create_session(self, self._forward_log)
@@ -88,7 +88,8 @@ class Leases:
             self._remove(session)
             raise
         finally:
-            self._wake_waiters()
+            for _ in range(len(self._waiters)):
+                self._wake_next()
         self._leases.setdefault(session, _Lease(key)).calls = 0
         return session
 
@@ -100,7 +101,7 @@ class Leases:
                 loop = asyncio.get_running_loop()
                 loop.call_later(self._extra_session_seconds, self._end_if_unused, session, self._now())
         if lease is None or not lease.calls:
-            self._wake_waiters()
+            self._wake_next()
 
     def _end_if_unused(self, session: Session, since: float) -> None:
         """Close a session that hasn't been used since the given time."""
@@ -111,12 +112,25 @@ class Leases:
 
     def _remove(self, session: Session) -> None:
         self._leases.pop(session, None)
-        self._wake_waiters()
+        self._wake_next()
 
-    def _wake_waiters(self) -> None:
-        """Have all clients that wait look again, in the order of their coming."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+    async def _wait_for_turn(self) -> None:
+        """Wait until a session may have become free."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._wake_next()  # cancelled after its turn came: pass it on
+            raise
+
+    def _wake_next(self) -> None:
+        while self._waiters:
+            turn = self._waiters.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def _forward_log(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward log messages only: changes are already reported in the persistent session."""
@@ -134,7 +148,7 @@ class Leases:
 
     def on_closed(self, session: Session) -> None:
         self._connection.on_closed(session)
-        self._wake_waiters()
+        self._wake_next()
 
 
 class EphemeralSessions:
