@@ -42,7 +42,7 @@ TARGETS: Mapping[Kind, float] = {"stdio": 0.35, "http": 0.5}
 QUIET_SECONDS = 30.0
 ENGINE_MEMORY = """
 import asyncio, pathlib, sys
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.telemetry import Log, Metrics
 
 def rss():

@@ -29,7 +29,7 @@ REGISTER_SECONDS = 60.0
 
 USE_ONCE = """
 import asyncio, sys, refdesk
-from refdesk.config import load
+from refdesk.config.loading import load
 
 async def use():
     async with refdesk.open(load(None, {}, {"data_dir": sys.argv[1]})) as desk:

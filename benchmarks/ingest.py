@@ -29,7 +29,7 @@ from corpora.records import size_of, tenant_folder
 from quality.sources import NotToBeHad
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.documents.chunking import chunks
 from refdesk.documents.convert import convert
 from refdesk.engines.base import FileSource, Listing, NewDocument, Search, Status

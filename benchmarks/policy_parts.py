@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from refdesk.cache.cache import Cache, Key
 from refdesk.calls import ANONYMOUS, Answer, Call, text_content, tool_answer
-from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, RedisConfig
+from refdesk.config.models import CacheConfig, CircuitBreakerConfig, RateLimitConfig, RedisConfig
 from refdesk.config.types import Url
 from refdesk.policy.rate_limit import RateLimit
 from refdesk.resilience.dependency import Dependency

@@ -35,7 +35,7 @@ from corpora.records import Built, IndexBuilt, build
 from corpora.searching import Plan
 from processes import cpus, running
 from quality.sources import NotToBeHad
-from refdesk.config import EmbeddingConfig
+from refdesk.config.models import EmbeddingConfig
 from refdesk.engines.embedded.embedding import Embedder, open_embedder
 from report import print_json, print_table, print_verdict
 

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 
 from refdesk.app import open_desk
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
 
 ROOT = Path(__file__).parents[1]

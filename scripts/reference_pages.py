@@ -21,17 +21,10 @@ from refdesk.app import open_desk
 from refdesk.cli.ask import complete_schema, list_all_tools
 from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import cli
-from refdesk.config import (
-    ENVIRONMENT,
-    SETTINGS,
-    ApiKey,
-    DocsSource,
-    McpServerConfig,
-    Setting,
-    Variable,
-    list_settings,
-    load,
-)
+from refdesk.config.loading import load
+from refdesk.config.models import ApiKey
+from refdesk.config.server_model import DocsSource, McpServerConfig
+from refdesk.config.settings import ENVIRONMENT, SETTINGS, Setting, Variable, list_settings
 from refdesk.inbound.envelope import http_status
 from refdesk.telemetry import Metrics
 

@@ -16,7 +16,7 @@ from hypothesis import settings as examples
 
 if TYPE_CHECKING:
     from refdesk.app import Desk
-    from refdesk.config import Config
+    from refdesk.config.models import Config
     from tests.servers import RunningServer
 
 # An example's duration says more about the machine than about what is tested.
@@ -34,7 +34,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 def settings(tmp_path: Path) -> Callable[..., Config]:
     """A configuration in a folder of its own; keyword arguments are settings with `__` for the dot."""
 
-    from refdesk.config import load
+    from refdesk.config.loading import load
 
     def make(**overrides: Any) -> Config:
         # One worker of each kind: a second one costs more to start than a few documents to convert and embed.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from refdesk.config import RedisConfig
+from refdesk.config.models import RedisConfig
 from refdesk.config.types import Url
 from refdesk.resilience.redis_connection import RedisLink
 from tests.ports import find_free_port

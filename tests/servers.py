@@ -14,7 +14,7 @@ from pydantic import Field
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Annotations, Call
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of

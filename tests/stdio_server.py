@@ -7,7 +7,7 @@ import sys
 import uvloop
 
 from refdesk.app import open_desk
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.inbound.stdio import serve_stdio
 from tests.servers import register_test_tools
 

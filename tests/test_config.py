@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Config, ServerConfig, Url, find_config_file, load
-from refdesk.config.settings import describe_settings
+from refdesk.config.loading import find_config_file, load
+from refdesk.config.models import ApiKey, Config, ServerConfig
+from refdesk.config.settings import ENVIRONMENT, SETTINGS, describe_settings
+from refdesk.config.types import Url
 from refdesk.errors import ConfigError
 
 SECRET = "hunter2hunter2"

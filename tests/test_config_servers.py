@@ -11,8 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refdesk.config import Config, McpServerConfig, load, load_servers_again
+from refdesk.config.loading import load, load_servers_again
+from refdesk.config.models import Config
 from refdesk.config.server_entries import IGNORED, KEYS, KNOWN, read_entries
+from refdesk.config.server_model import McpServerConfig
 from refdesk.config.settings import describe_settings
 from refdesk.errors import ConfigError
 from refdesk.telemetry import iter_secrets

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.config import TOOLSETS, load, require_support
+from refdesk.config.loading import load
+from refdesk.config.models import TOOLSETS
+from refdesk.config.rules import require_support
 from refdesk.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.config import EmbeddingConfig
+from refdesk.config.models import EmbeddingConfig
 from refdesk.engines.base import SHARED
 from refdesk.engines.storage.databases import DATABASE
 from refdesk.manual import find_manual_index_folder

@@ -20,7 +20,7 @@ import uvloop
 from corpora.measuring import Stopwatch, memory_of, shared_times
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.engines.base import Engine, Search, SearchMode
 
 MODES: tuple[SearchMode, ...] = ("fulltext", "semantic", "hybrid")

@@ -13,7 +13,7 @@ from listening import announce
 
 from refdesk.app import open_desk
 from refdesk.calls import Call
-from refdesk.config import Config, ConvertConfig, ServerConfig
+from refdesk.config.models import Config, ConvertConfig, ServerConfig
 from refdesk.inbound.http_server import bind, serve_http
 from refdesk.telemetry import Log
 from refdesk.tools.json_schema import Arguments

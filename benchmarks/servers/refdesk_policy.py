@@ -14,7 +14,8 @@ from listening import announce
 from refdesk_echo import ECHO
 
 from refdesk.app import open_desk
-from refdesk.config import CacheConfig, Config, load
+from refdesk.config.loading import load
+from refdesk.config.models import CacheConfig, Config
 from refdesk.inbound.http_server import bind, serve_http
 from refdesk.telemetry import Log
 

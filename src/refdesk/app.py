@@ -9,7 +9,9 @@ from pathlib import Path
 
 from refdesk.calls import Policy, chain
 from refdesk.components import Desk, open_components, register_console, register_servers, register_tools
-from refdesk.config import Config, load, require_support
+from refdesk.config.loading import load
+from refdesk.config.models import Config
+from refdesk.config.rules import require_support
 from refdesk.policy.policies import Deadline, Observe, RecordSpan, ResolveNames, open_authentication
 from refdesk.policy.rate_limit import RateLimit, has_limits
 from refdesk.resilience.limits import MAX_BUCKETS

@@ -17,7 +17,7 @@ from refdesk.answers import open_answers
 from refdesk.cache.cache import Cache
 from refdesk.cache.redis import load_cache_secret
 from refdesk.calls import CONSOLE, LOCAL, Answer, Call, Caller, Handler, chain
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.config.server_model import McpServerConfig
 from refdesk.console.console import Console
 from refdesk.console.document_methods import ConsoleDocuments

@@ -8,7 +8,7 @@ from pathlib import Path
 from anyio import to_thread
 from platformdirs import user_cache_path
 
-from refdesk.config import EmbeddingConfig
+from refdesk.config.models import EmbeddingConfig
 from refdesk.engines.base import SHARED, DocumentIngest, FileSource, NewDocument
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.version import __version__

@@ -14,7 +14,7 @@ import pytest
 
 from refdesk.answers.chat import REASONING_TOKENS, Chat, open_chat
 from refdesk.answers.question import ModelPrompt, Question
-from refdesk.config import AnswersConfig
+from refdesk.config.models import AnswersConfig
 from refdesk.errors import BreakerOpen, WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry import Metrics

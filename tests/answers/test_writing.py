@@ -11,7 +11,7 @@ import pytest
 
 from refdesk.answers import Answers, Question, open_answers
 from refdesk.calls import SILENT, Client, InputRequired
-from refdesk.config import AnswersConfig
+from refdesk.config.models import AnswersConfig
 from refdesk.errors import ClientCannot, MissingCapability, WriterFailed
 from tests.answers.endpoint import Endpoint, failure, running_endpoint, stream_answer
 from tests.answers.sample_hits import BACKUP, FORMATS, PORT

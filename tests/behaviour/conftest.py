@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from refdesk.config import load
+from refdesk.config.loading import load
 from tests.behaviour.ways import WAYS, Way
 
 

@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import SERVER_INFO_META_KEY
 from pydantic import ConfigDict
 
-from refdesk.config import Config
+from refdesk.config.models import Config
 from tests.servers import RunningServer, running_server
 from tests.waiting import PATIENCE_SECONDS
 

@@ -10,7 +10,7 @@ import anyio
 
 from refdesk.cache.cache import Cache, Key, WireAnswer
 from refdesk.calls import TenantId, UserId
-from refdesk.config import CacheConfig
+from refdesk.config.models import CacheConfig
 from refdesk.resilience.redis_connection import RedisLink
 
 LOCK_SECONDS = 3600.0

@@ -15,7 +15,7 @@ from collections import Counter
 import orjson
 
 from refdesk.cache.cache import WireAnswer
-from refdesk.config import RedisConfig
+from refdesk.config.models import RedisConfig
 from refdesk.config.types import Url
 from refdesk.resilience.redis_connection import open_redis
 from tests.cache.helpers import answer, key, make_redis_cache

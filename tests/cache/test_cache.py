@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refdesk.cache.cache import MAX_REFRESHES, Cache, CacheResult, WireAnswer, add_cache_flags, build_pattern
 from refdesk.calls import InputRequired, TenantId, mark_partial_result
-from refdesk.config import CacheConfig
+from refdesk.config.models import CacheConfig
 from refdesk.errors import (
     BreakerOpen,
     ClientCannot,

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from refdesk.cache.cache import Cache, Key, WireAnswer, build_pattern
 from refdesk.calls import TenantId, UserId
-from refdesk.config import CacheConfig
+from refdesk.config.models import CacheConfig
 from refdesk.errors import EngineError
 from tests.cache.helpers import Clock, answer
 

@@ -18,7 +18,7 @@ import pytest
 from refdesk.cache.cache import Cache, CacheResult, WireAnswer, build_pattern
 from refdesk.cache.redis import sign
 from refdesk.calls import TenantId
-from refdesk.config import CacheConfig
+from refdesk.config.models import CacheConfig
 from refdesk.errors import EngineError
 from refdesk.resilience.redis_connection import RedisAway, RedisLink, open_redis
 from tests.cache.helpers import (

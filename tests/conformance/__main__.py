@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from refdesk.app import Desk, open_desk
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.inbound.http_server import bind, serve_http, url_of
 from tests.conformance.fixture import register_fixture
 from tests.waiting import PATIENCE_SECONDS

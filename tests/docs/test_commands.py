@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from refdesk.config import load
+from refdesk.config.loading import load
 from tests.clients.npm import Unavailable
 from tests.docs.blocks import OUTPUT, ROOT, Block, blocks_of, pages
 from tests.docs.checkout import fresh_checkout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.config import ENVIRONMENT, SETTINGS
+from refdesk.config.settings import ENVIRONMENT, SETTINGS
 from reference_pages import FOLDER, PAGES, render_settings_page
 
 

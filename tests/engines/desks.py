@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import tantivy
 
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded.embedding import Embedder, Vector, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded

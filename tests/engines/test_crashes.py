@@ -19,7 +19,7 @@ import orjson
 import pytest
 from anyio import to_thread
 
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.base import IN_PROGRESS, Listing
 from refdesk.engines.embedded.engine import EmbeddedEngine

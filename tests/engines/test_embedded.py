@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refdesk.calls import TenantId
-from refdesk.config import ConvertConfig, EmbeddingConfig
+from refdesk.config.models import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION
 from refdesk.engines.base import FileSource, NewDocument, TextSource

@@ -19,7 +19,7 @@ import pytest
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId, UserId
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, open_conversions
 from refdesk.documents.fetch import Progress
 from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, TextSource

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.base import Listing, NewDocument, TextSource
 from refdesk.telemetry import Metrics

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from refdesk.config import Config
+from refdesk.config.models import Config
 from tests.tools.knowing import open_indexed_desk
 
 

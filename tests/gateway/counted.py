@@ -12,7 +12,7 @@ import orjson
 import uvloop
 
 from refdesk.calls import Call
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.tools.registry import Tool
 from tests.processes import children
 from tests.servers import NoArguments, running_server

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from tests.conftest import Serve

@@ -15,7 +15,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from refdesk.config import Config
+from refdesk.config.models import Config
 from tests.downstream.servers import official, running_talkative
 from tests.gateway.desks import Gateway, serving_in, talkative
 from tests.servers import running_server

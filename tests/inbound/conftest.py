@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from refdesk.config import Config, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
 from tests.conftest import Serve
 from tests.servers import RunningServer, running_server
 

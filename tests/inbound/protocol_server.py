@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import uvicorn
 
-from refdesk.config import ServerConfig
+from refdesk.config.models import ServerConfig
 from refdesk.inbound.uvicorn_protocol import create_protocol
 from tests.waiting import PATIENCE_SECONDS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config import ServerConfig
+from refdesk.config.models import ServerConfig
 from refdesk.inbound.requests import Access, build_access, read_credential
 
 

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken, ProtectedResourceMetadata
 
 from refdesk.calls import Annotations
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import ConfigError
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Call
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import ClientCannot, EngineError
 from refdesk.inbound.http_server import HttpServer, bind, open_http
 from refdesk.inbound.mcp.streams import MAX_WAITING_BYTES, EventStream

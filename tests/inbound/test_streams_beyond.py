@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Caller, LogLevel
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import UnknownResource
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
 from refdesk.inbound.mcp.dispatch import INSTRUCTIONS, MAX_INSTRUCTIONS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from refdesk.config import ServerConfig
+from refdesk.config.models import ServerConfig
 from tests.inbound.protocol_server import ProtocolServer, in_background, open_server
 from tests.waiting import eventually
 

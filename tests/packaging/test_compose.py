@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator  # type: ignore[import-untyped]  # it has no types
 
-from refdesk.config import load
+from refdesk.config.loading import load
 from tests.packaging.programs import ROOT, has_passed
 from tests.processes import Ended, environment, run
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from refdesk.config import Config, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
 from tests.packaging.programs import ROOT, has_passed
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.config import load
+from refdesk.config.loading import load
 from tests.packaging.programs import ROOT, has_passed
 from tests.processes import environment, run
 from tests.programs import find_program

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from refdesk.calls import ANONYMOUS, LOCAL, Answer, Call, Caller
-from refdesk.config import ApiKey
+from refdesk.config.models import ApiKey
 from refdesk.errors import ConfigError, InvalidArguments, StorageError, Unauthenticated
 from refdesk.policy.keys import POLL_SECONDS, KeyFile, Keys, StoredKey, digest, new_key
 from refdesk.policy.policies import Authenticate

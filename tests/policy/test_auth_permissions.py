@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import ANONYMOUS, LOCAL, WINDOW_METHOD, Call, Caller, TenantId, UserId
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.errors import Forbidden, InvalidArguments, UnknownPrompt, UnknownResource, UnknownTool
 from refdesk.policy.policies import CONSOLE_RULES, Permissions, TokenCaller, can_administer, can_reach_any
 from refdesk.tools.registry import Registry

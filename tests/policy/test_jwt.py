@@ -19,7 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from refdesk.calls import Caller
-from refdesk.config import OAuthConfig
+from refdesk.config.models import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken, IssuerAway, Unauthenticated
 from refdesk.policy.jwt import (
     CACHE_SECONDS,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config import ApiKey
+from refdesk.config.models import ApiKey
 from refdesk.errors import InvalidArguments
 from refdesk.policy.keys import KeyFile, KeyRing, Keys, digest
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler, TenantId, UserId, chain, text_content
-from refdesk.config import RateLimitConfig
+from refdesk.config.models import RateLimitConfig
 from refdesk.errors import EngineError, RateLimited
 from refdesk.policy.rate_limit import EXPECTED_TOKENS, MAX_COUNTED_LENGTH, RateLimit, count_answer_tokens, has_limits
 from refdesk.resilience.limits import MemoryRateLimiter

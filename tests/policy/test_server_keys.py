@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from refdesk.config import ApiKey
+from refdesk.config.models import ApiKey
 from refdesk.policy.keys import KeyFile, Keys, StoredKey, digest
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from refdesk.config import CircuitBreakerConfig, Config, ConvertConfig, R2RConfig, load
+from refdesk.config.loading import load
+from refdesk.config.models import CircuitBreakerConfig, Config, ConvertConfig, R2RConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
 from refdesk.engines.r2r.ingest import R2RPauses

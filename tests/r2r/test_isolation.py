@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config import Config
+from refdesk.config.models import Config
 from tests.r2r.lab import Account, Lab
 from tests.servers import RunningServer, running_server
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.engines.base import Search
 from refdesk.errors import BREAKER_OPEN, ENGINE_ERROR, RATE_LIMITED, RefdeskError
 from tests.contracts.engine import ACME, FOXES, HOUNDS, bring, found

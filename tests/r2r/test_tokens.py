@@ -9,7 +9,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from refdesk.config import R2RConfig
+from refdesk.config.models import R2RConfig
 from refdesk.engines.base import Search
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError

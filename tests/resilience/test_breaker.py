@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from refdesk.config import CircuitBreakerConfig
+from refdesk.config.models import CircuitBreakerConfig
 from refdesk.resilience.dependency import MAX_COOL_DOWN_FACTOR, MIN_TRIAL_SECONDS, Breaker, Outcome, Permit, State
 
 COOL_DOWN = 20.0

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from refdesk.config import CircuitBreakerConfig
+from refdesk.config.models import CircuitBreakerConfig
 from refdesk.errors import Overloaded
 from refdesk.resilience.dependency import Dependency
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from refdesk.config import CircuitBreakerConfig
+from refdesk.config.models import CircuitBreakerConfig
 from refdesk.errors import (
     BreakerOpen,
     DocumentNotFound,

@@ -385,7 +385,7 @@ def slow(name: str, units: int = 5, cost: int = 1) -> Charge:
 
 TAKES_ALL_IT_CAN = """
 import asyncio, sys
-from refdesk.config import RedisConfig
+from refdesk.config.models import RedisConfig
 from refdesk.resilience.limits import Charge, Limit, MemoryRateLimiter
 from refdesk.resilience.redis_connection import open_redis
 from refdesk.resilience.limits import RedisRateLimiter

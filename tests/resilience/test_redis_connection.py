@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refdesk.config import RedisConfig
+from refdesk.config.models import RedisConfig
 from refdesk.config.types import Url
 from refdesk.errors import ConfigError, DependencyError
 from refdesk.resilience.redis_connection import CONNECTIONS, RedisAway, RedisLink, open_redis

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from refdesk.config import OpenTelemetryConfig, SentryConfig
+from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.telemetry import open_reports, open_spans
 from tests.waiting import PATIENCE_SECONDS
 
 OPENED = """
 import asyncio, sys
 import refdesk.app, refdesk.inbound.http
-from refdesk.config import OpenTelemetryConfig, SentryConfig
+from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.telemetry import open_reports, open_spans
 
 async def main():
@@ -31,7 +31,7 @@ import asyncio, sys
 from pydantic import SecretStr
 for name in ("opentelemetry.sdk", "sentry_sdk"):
     sys.modules[name] = None  # as if it were not installed
-from refdesk.config import OpenTelemetryConfig, SentryConfig
+from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
 from refdesk.telemetry import open_reports, open_spans
 from tests.waiting import PATIENCE_SECONDS

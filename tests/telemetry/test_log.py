@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.calls import Call, Caller, UserId
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, enter_trace, iter_secrets, leave_trace
 

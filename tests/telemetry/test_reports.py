@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from refdesk.config import SentryConfig
+from refdesk.config.models import SentryConfig
 from refdesk.errors import ConfigError, EngineError
 from refdesk.telemetry import Log, open_reports
 from tests.telemetry.receiver import Receiver, receiving

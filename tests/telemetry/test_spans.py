@@ -15,7 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from refdesk.app import open_desk
 from refdesk.calls import Answer, Call, Handler, InputRequired, chain
-from refdesk.config import Config, OpenTelemetryConfig, types
+from refdesk.config import types
+from refdesk.config.models import Config, OpenTelemetryConfig
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
 from refdesk.inbound.http_server import open_http
 from refdesk.policy.policies import RecordSpan

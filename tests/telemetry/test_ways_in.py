@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from refdesk.calls import Call
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.telemetry.traces import current_trace_id, outgoing_headers
 from refdesk.tools.registry import Tool
 from tests import forked

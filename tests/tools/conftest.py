@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from refdesk.app import Desk, open_desk
-from refdesk.config import Config, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
 from tests.real_files import FILES
 
 

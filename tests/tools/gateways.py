@@ -23,7 +23,7 @@ from refdesk.calls import (
     Policy,
     chain,
 )
-from refdesk.config import DownstreamConfig
+from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet

@@ -12,7 +12,7 @@ import anyio
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Caller, TenantId, UserId
-from refdesk.config import load
+from refdesk.config.loading import load
 from refdesk.engines.base import SHARED, Listing
 from tests.waiting import PATIENCE_SECONDS
 

@@ -16,7 +16,7 @@ import pytest
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, WINDOW_METHOD, Call, TenantId
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.documents.chunking import chunks
 from refdesk.documents.conversion_store import Bounds, Store
 from refdesk.documents.jobs import chunk_and_pack

@@ -17,7 +17,7 @@ from docling_core.types.doc.document import DoclingDocument
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call, Client, LogLevel
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import InvalidArguments
 from refdesk.tools.registry import Tool
 from tests.documents.web import answer, running_web

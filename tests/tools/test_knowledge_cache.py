@@ -18,7 +18,7 @@ from refdesk.app import Desk
 from refdesk.cache.cache import Cache
 from refdesk.cache.redis import sign
 from refdesk.calls import Call, Caller, Client, TenantId
-from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
+from refdesk.config.models import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import EngineError

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from refdesk.app import Desk, open_desk
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import InvalidArguments, RateLimited
 from tests.tools.asking import OTHER, ask, failure
 from tests.tools.knowing import open_indexed_desk

@@ -16,7 +16,8 @@ import pytest
 
 from refdesk.app import open_desk
 from refdesk.calls import TenantId
-from refdesk.config import Config, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
 from tests.real_files import FILES
 from tests.servers import RunningServer, running_server
 

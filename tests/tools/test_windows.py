@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 from yarl import URL
 
 from refdesk.calls import TenantId
-from refdesk.config import ReaderConfig
+from refdesk.config.models import ReaderConfig
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry import Metrics

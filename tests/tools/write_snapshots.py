@@ -9,7 +9,7 @@ from pathlib import Path
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL, Call
-from refdesk.config import load
+from refdesk.config.loading import load
 
 SNAPSHOTS = Path(__file__).parents[1] / "snapshots" / "tools"
 

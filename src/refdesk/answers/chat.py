@@ -18,7 +18,7 @@ import orjson
 from yarl import URL
 
 from refdesk.answers.question import MAX_NAME_CHARACTERS, ModelPrompt, Question
-from refdesk.config import AnswersConfig
+from refdesk.config.models import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency, parse_retry_after
 from refdesk.resilience.http_client import (

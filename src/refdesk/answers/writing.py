@@ -24,7 +24,7 @@ from refdesk.answers.question import (
     limit_passages,
 )
 from refdesk.calls import Client, InputRequired
-from refdesk.config import AnswersConfig
+from refdesk.config.models import AnswersConfig
 from refdesk.engines.base import Hit
 from refdesk.errors import ClientCannot, MissingCapability
 

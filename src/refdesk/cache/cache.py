@@ -32,7 +32,7 @@ from urllib.parse import quote
 import orjson
 
 from refdesk.calls import InputRequired, TenantId, UserId, text_content, track_shortfalls
-from refdesk.config import CacheConfig
+from refdesk.config.models import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
 from refdesk.resilience.concurrency import SingleFlight
 from refdesk.resilience.redis_connection import RedisAway, RedisLink

@@ -16,7 +16,8 @@ from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.recipes import add_documentation_sets
 from refdesk.cli.terminal import ProgressBar, print_message, sanitize
-from refdesk.config import Config, require_support
+from refdesk.config.models import Config
+from refdesk.config.rules import require_support
 from refdesk.engines.base import IN_PROGRESS, DocumentStatus
 from refdesk.ingest.folder_watch import changes
 from refdesk.ingest.ingest_pipeline import open_pipeline

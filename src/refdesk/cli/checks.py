@@ -28,8 +28,10 @@ from yarl import URL
 from refdesk.cli.client_setup import DEFAULT_NAME
 from refdesk.cli.running_desk import RunningDesk
 from refdesk.cli.server_trial import probe_server
-from refdesk.config import AnswersConfig, Config, McpServerConfig, require_support
+from refdesk.config.models import AnswersConfig, Config
+from refdesk.config.rules import require_support
 from refdesk.config.server_entries import read_entries
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.files.client_files import ClientFile, find_project_folder, find_servers, list_client_files
 from refdesk.downstream.files.servers_file import is_this_desk, load_servers
 from refdesk.engines.embedded.embedding import open_embedder

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.terminal import ProgressBar, print_json, print_message
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.documents.conversions import ConversionOptions, Export, File, open_conversions
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name

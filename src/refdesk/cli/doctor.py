@@ -20,7 +20,7 @@ from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser import CHECKS
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.terminal import TerminalStyle, detect_style, print_json, sanitize
-from refdesk.config import find_config_file, load
+from refdesk.config.loading import find_config_file, load
 from refdesk.errors import ConfigError
 
 Check = Callable[[CheckContext], Any]

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from refdesk.config import Config, find_config_file, load
+from refdesk.config.loading import find_config_file, load
+from refdesk.config.models import Config
 
 if TYPE_CHECKING:
     from refdesk.app import Desk

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 from refdesk.cli.terminal import ProgressBar, print_json, print_message, print_table
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.errors import ToolFailure
 from refdesk.ingest.ingester import Ingester, IngestOutcome
 from refdesk.ingest.recipes.importer import RecipeImport, bring_in

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from refdesk.cli.error_report import print_failure
 from refdesk.cli.load_config import load_settings
-from refdesk.config import Config, require_support
+from refdesk.config.models import Config
+from refdesk.config.rules import require_support
 from refdesk.errors import ConfigError, RefdeskError
 
 if TYPE_CHECKING:

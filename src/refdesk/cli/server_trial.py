@@ -14,7 +14,7 @@ from typing import Any
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.servers import require_server
 from refdesk.cli.terminal import print_json, print_message, sanitize
-from refdesk.config import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.servers_file import ServersFile, switched_on
 from refdesk.downstream.session import ListName

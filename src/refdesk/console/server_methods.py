@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
-from refdesk.config import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.console.params import (
     ApproveParams,
     NoParams,

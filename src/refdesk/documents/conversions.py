@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, get_time_limit
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
 from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content

@@ -12,7 +12,7 @@ from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field
 
 from refdesk.calls import CONSOLE, ROLES, SERVICE, SILENT, UPLOAD_METHOD, WINDOW_METHOD, Call, Caller, TenantId, UserId
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.documents.conversion_limits import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import (
     ERROR_META,

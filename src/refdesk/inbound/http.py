@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 import orjson
 
 from refdesk.calls import Caller, new_trace_id
-from refdesk.config import Config, ServerConfig
+from refdesk.config.models import Config, ServerConfig
 from refdesk.errors import (
     DependencyError,
     Forbidden,

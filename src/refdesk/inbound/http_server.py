@@ -17,7 +17,7 @@ from types import FrameType
 
 import uvicorn
 
-from refdesk.config import Config, ServerConfig
+from refdesk.config.models import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.http import HttpApp

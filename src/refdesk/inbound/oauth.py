@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from refdesk.calls import Caller
-from refdesk.config import OAuthConfig
+from refdesk.config.models import OAuthConfig
 from refdesk.errors import DependencyError, Forbidden, InsufficientScope, Unauthenticated
 from refdesk.inbound.requests import CLOSE, Reject, build_retry_after
 

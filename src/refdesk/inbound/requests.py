@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from refdesk.calls import Caller
-from refdesk.config import ServerConfig
+from refdesk.config.models import ServerConfig
 from refdesk.telemetry import Trace, read_trace, set_current_span
 
 Scope = MutableMapping[str, Any]

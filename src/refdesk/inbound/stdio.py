@@ -18,7 +18,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from refdesk.calls import LOCAL, new_trace_id
-from refdesk.config import ServerConfig
+from refdesk.config.models import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.envelope import RpcRequest, encode_error, parse, read_id, read_message

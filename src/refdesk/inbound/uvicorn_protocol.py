@@ -21,7 +21,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from refdesk.config import ServerConfig
+from refdesk.config.models import ServerConfig
 from refdesk.inbound.requests import RETRY_SOON
 
 _Application = Callable[[Any, Any, Any], Awaitable[None]]

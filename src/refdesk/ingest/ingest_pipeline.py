@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from refdesk.config import Config
+from refdesk.config.models import Config
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.base import Engine
 from refdesk.engines.embedded.embedding import Embedder, open_embedder

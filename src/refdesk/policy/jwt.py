@@ -25,7 +25,7 @@ from jwt.types import Options
 from yarl import URL
 
 from refdesk.calls import DEFAULT_TENANT, Caller, TenantId, UserId
-from refdesk.config import OAuthConfig
+from refdesk.config.models import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken, IssuerAway
 from refdesk.policy.policies import TokenCaller
 from refdesk.resilience.http_client import open_http_session, read_body, split_login

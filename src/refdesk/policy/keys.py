@@ -22,7 +22,7 @@ import orjson
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from refdesk.calls import DEFAULT_TENANT, ROLES, Caller, TenantId, UserId
-from refdesk.config import TOOLSETS, ApiKey
+from refdesk.config.models import TOOLSETS, ApiKey
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.validation import nearest_name, shorten

@@ -29,7 +29,7 @@ from refdesk.calls import (
     RegistryEntry,
     ToolEntry,
 )
-from refdesk.config import AuthConfig
+from refdesk.config.models import AuthConfig
 from refdesk.documents.tokens import estimate_tokens
 from refdesk.errors import DeadlineExceeded, Forbidden, RefdeskError, Unauthenticated, UnknownResource
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from refdesk.calls import Answer, Call, Handler
-from refdesk.config import RateLimitConfig
+from refdesk.config.models import RateLimitConfig
 from refdesk.documents.tokens import measure_tokens
 from refdesk.errors import RateLimited
 from refdesk.resilience.limits import Charge, Key, Limit, Metered, RateLimiter, Refusal

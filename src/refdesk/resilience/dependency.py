@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from anyio import Semaphore, WouldBlock
 
-from refdesk.config import CircuitBreakerConfig
+from refdesk.config.models import CircuitBreakerConfig
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,

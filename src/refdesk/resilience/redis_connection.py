@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from hashlib import sha1
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from refdesk.config import RedisConfig
+from refdesk.config.models import RedisConfig
 from refdesk.errors import ConfigError, DependencyError
 from refdesk.support.tasks import cancel_all
 

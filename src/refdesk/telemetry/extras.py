@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
 
-from refdesk.config import OpenTelemetryConfig, SentryConfig
+from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
 from refdesk.telemetry.log import Report
 from refdesk.telemetry.traces import is_trace_id

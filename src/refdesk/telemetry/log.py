@@ -26,8 +26,9 @@ from pydantic import BaseModel, SecretStr
 from structlog.typing import FilteringBoundLogger, Processor
 
 from refdesk.calls import Call
-from refdesk.config import McpServerConfig, types
+from refdesk.config import types
 from refdesk.config.secrets import find_url_secrets
+from refdesk.config.server_model import McpServerConfig
 from refdesk.errors import ConfigError, RefdeskError
 from refdesk.telemetry.traces import current_trace_id
 

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from refdesk.calls import Call, InputRequired
-from refdesk.config import OpenTelemetryConfig
+from refdesk.config.models import OpenTelemetryConfig
 from refdesk.errors import MethodNotFound, RefdeskError
 from refdesk.telemetry.traces import Attributes, Trace, current_span, is_trace_id, use_span
 from refdesk.version import __version__

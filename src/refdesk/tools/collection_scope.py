@@ -23,7 +23,7 @@ from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from refdesk.calls import Call, TenantId, UserId
-from refdesk.config import ProjectsConfig
+from refdesk.config.models import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError, ToolFailure
 from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file

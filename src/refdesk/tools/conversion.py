@@ -20,7 +20,7 @@ from anyio import to_thread
 from pydantic import Field, StringConstraints
 
 from refdesk.calls import UPLOAD_METHOD, Annotations, Call, TenantId, resource_entry, text_content, tool_answer
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions, Converted, Export, File
 from refdesk.documents.convert.formats import list_formats

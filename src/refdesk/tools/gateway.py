@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId, resource_entry
-from refdesk.config import DownstreamConfig
+from refdesk.config.models import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet

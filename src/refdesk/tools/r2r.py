@@ -18,7 +18,7 @@ from refdesk.answers.extractive import build_not_found
 from refdesk.answers.writing import check_grounding
 from refdesk.cache.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
-from refdesk.config import CacheTtlConfig
+from refdesk.config.models import CacheTtlConfig
 from refdesk.engines.base import IN_PROGRESS, Engine, EngineWriter, Hit, Listing, Search, SearchMode, Status
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem

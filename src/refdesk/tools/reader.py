@@ -12,7 +12,7 @@ from anyio import to_thread
 from pydantic import Field
 
 from refdesk.calls import WINDOW_METHOD, Call, TenantId, ToolEntry
-from refdesk.config import ReaderConfig
+from refdesk.config.models import ReaderConfig
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.export.markdown import markdown_parts

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 from refdesk.calls import TenantId
-from refdesk.config import ReaderConfig
+from refdesk.config.models import ReaderConfig
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE, Dependency, parse_retry_after
 from refdesk.resilience.http_client import open_http_session, read_body, split_login

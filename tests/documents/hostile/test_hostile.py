@@ -16,7 +16,8 @@ import pytest
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Answer, TenantId
-from refdesk.config import Config, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
 from refdesk.documents.conversions import ConversionOptions, open_conversions, unheard
 from refdesk.errors import CannotFetch
 from refdesk.telemetry import Metrics

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refdesk.config import Config, McpServerConfig, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
 from refdesk.config.plain_files import read_plain_text
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.files import jsonc
 from refdesk.downstream.files.client_files import CLIENTS, find_project_folder, find_servers, list_client_files
 from refdesk.downstream.files.servers_file import (

@@ -18,7 +18,9 @@ import pytest
 from anyio import wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
-from refdesk.config import Config, McpServerConfig, load
+from refdesk.config.loading import load
+from refdesk.config.models import Config
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog, read_last_lines
 from refdesk.downstream.files.servers_file import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config import DownstreamConfig
+from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_model import ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet

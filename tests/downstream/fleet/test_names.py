@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.config import DownstreamConfig
+from refdesk.config.models import DownstreamConfig
 from refdesk.downstream.fleet.exposure import Claim, assign_names, assign_server_ids, clean_name
 
 LETTERS = re.compile(r"[A-Za-z0-9_-]+")

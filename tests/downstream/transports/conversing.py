@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.config import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Message, Peer, Transport, TransportListener
 from refdesk.downstream.session import Session
 from refdesk.downstream.transports.streamable import StreamableHttpTransport

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from refdesk.config import CircuitBreakerConfig, R2RConfig
+from refdesk.config.models import CircuitBreakerConfig, R2RConfig
 from refdesk.engines.base import Search
 from refdesk.engines.r2r.client import R2RClient, build_search_settings, open_client
 from refdesk.engines.r2r.http import (

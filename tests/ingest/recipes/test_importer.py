@@ -13,7 +13,8 @@ import pytest
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Caller, TenantId
-from refdesk.config import ConvertConfig, load
+from refdesk.config.loading import load
+from refdesk.config.models import ConvertConfig
 from refdesk.engines.base import IN_PROGRESS
 from refdesk.errors import CannotConvert, CannotFetch
 from refdesk.ingest.recipes import bring_in

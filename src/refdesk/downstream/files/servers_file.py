@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
-from refdesk.config import Config, McpServerConfig, load_servers_again
+from refdesk.config.loading import load_servers_again
+from refdesk.config.models import Config
 from refdesk.config.server_entries import NAME, NAME_RULE, ServerEntries, get_server_key, read_entries
+from refdesk.config.server_model import McpServerConfig
 from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import NO_SERVERS, ClientServers, find_servers
 from refdesk.errors import ConfigError, InvalidArguments, Problem, RefdeskError, StorageError

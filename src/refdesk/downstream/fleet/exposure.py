@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from refdesk.config import DownstreamConfig
+from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.jsonrpc import Message

@@ -18,7 +18,7 @@ from typing import Any, get_args
 from anyio import CancelScope
 
 from refdesk.calls import LOG_LEVELS, LogLevel
-from refdesk.config import DownstreamConfig
+from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection, State
 from refdesk.downstream.fleet.exposure import ExposureRules

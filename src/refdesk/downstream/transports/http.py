@@ -16,7 +16,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDict
 from yarl import URL
 
-from refdesk.config import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.config.types import mask_url
 from refdesk.downstream.jsonrpc import (
     MAX_PARTS,

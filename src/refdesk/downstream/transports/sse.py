@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import aiohttp
 from yarl import URL
 
-from refdesk.config import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Message, TransportListener
 from refdesk.downstream.transports.events import SseEvent, SseParser
 from refdesk.downstream.transports.http import EVENTS, HttpTransport, get_media_type

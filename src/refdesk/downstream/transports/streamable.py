@@ -16,7 +16,7 @@ import aiohttp
 import orjson
 from multidict import istr
 
-from refdesk.config import McpServerConfig
+from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import VERSION_HEADER, Message, NotTaken, TransportListener
 from refdesk.downstream.transports.events import SseParser
 from refdesk.downstream.transports.http import EVENTS, JSON, HttpTransport, get_media_type, parse_json

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.config import R2RConfig
+from refdesk.config.models import R2RConfig
 from refdesk.engines.base import Search
 from refdesk.engines.r2r.http import CONFLICT, NOT_FOUND, IgnoreStatus, R2RRequest, R2RTransport, open_r2r_transport
 from refdesk.engines.r2r.schemas import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refdesk.calls import TenantId
-from refdesk.config import CircuitBreakerConfig, R2RConfig
+from refdesk.config.models import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
 from refdesk.engines.base import (
     LACKS_REINDEX,

@@ -33,7 +33,7 @@ import orjson
 from anyio import to_thread
 from yarl import URL
 
-from refdesk.config import R2RConfig
+from refdesk.config.models import R2RConfig
 from refdesk.engines.r2r.schemas import is_uuid, make_unusable_error, parse_mapping, parse_text, unwrap_results
 from refdesk.errors import (
     BreakerOpen,

@@ -13,7 +13,7 @@ from typing import IO, Any
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.config import ConvertConfig
+from refdesk.config.models import ConvertConfig
 from refdesk.documents.fetch import Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.scratch import in_thread
 from refdesk.documents.ssrf import parse_networks

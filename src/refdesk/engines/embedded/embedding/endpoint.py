@@ -18,7 +18,7 @@ import orjson
 from yarl import URL
 
 from refdesk.calls import mark_partial_result
-from refdesk.config import CircuitBreakerConfig
+from refdesk.config.models import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import LONGEST_PAUSE_SECONDS, Dependency, Pause, parse_retry_after
