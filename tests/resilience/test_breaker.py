@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from refdesk.config.models import CircuitBreakerConfig
-from refdesk.resilience.dependency import MAX_COOL_DOWN_FACTOR, MIN_TRIAL_SECONDS, Breaker, Outcome, Permit, State
+from refdesk.resilience.breaker import MAX_COOL_DOWN_FACTOR, MIN_TRIAL_SECONDS, Breaker, Outcome, Permit, State
 
 COOL_DOWN = 20.0
 

@@ -24,7 +24,8 @@ from refdesk.errors import (
     RefdeskError,
     WriterMisconfigured,
 )
-from refdesk.resilience.dependency import RETRY_RESERVE, Dependency, State
+from refdesk.resilience.breaker import State
+from refdesk.resilience.dependency import RETRY_RESERVE, Dependency
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
