@@ -24,8 +24,8 @@ from refdesk.cache.cache import Cache, Key
 from refdesk.calls import Call, UserId, mark_partial_result
 from refdesk.config.server_model import DocsSource
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.downstream.fleet.sanitize import visible
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.tools.input_requests import NO_CALLBACKS

@@ -13,8 +13,8 @@ import orjson
 from refdesk.calls import Call, Caller, ListChanged, LogLevel, ResourceUpdated, TenantId, resource_entry
 from refdesk.config.models import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import visible
 from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.downstream.fleet.sanitize import visible
 from refdesk.tools.proxied import Downstream, LongResults, Reach
 from refdesk.tools.registry import DOWNSTREAM_TOOLSET, Registry, Resources
 from refdesk.tools.tool_search import ToolSearch

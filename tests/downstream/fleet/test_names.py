@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refdesk.config.models import DownstreamConfig
-from refdesk.downstream.fleet.exposure import Claim, assign_names, assign_server_ids, clean_name
+from refdesk.downstream.fleet.names import Claim, assign_names, assign_server_ids, clean_name
 
 LETTERS = re.compile(r"[A-Za-z0-9_-]+")
 texts = st.text(min_size=0, max_size=90)

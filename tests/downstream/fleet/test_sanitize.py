@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.downstream.fleet.exposure import MAX_DEPTH, InvalidDefinition, remove_invisible, visible
+from refdesk.downstream.fleet.sanitize import MAX_DEPTH, InvalidDefinition, remove_invisible, visible
 
 
 @pytest.mark.parametrize(

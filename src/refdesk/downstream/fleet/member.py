@@ -20,13 +20,8 @@ from anyio import CancelScope
 from refdesk.config.server_model import McpServerConfig
 from refdesk.config.types import mask_url
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import (
-    ExposureRules,
-    FilteredList,
-    append_hash,
-    clean_name,
-    filter_list,
-)
+from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, filter_list
+from refdesk.downstream.fleet.names import append_hash, clean_name
 from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.jsonrpc import Message
 from refdesk.downstream.session import LISTS, ListName

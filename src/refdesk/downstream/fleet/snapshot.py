@@ -14,16 +14,9 @@ from typing import Any
 
 from refdesk.config.models import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.exposure import (
-    Claim,
-    ExposedItem,
-    IsReserved,
-    ListEntry,
-    assign_names,
-    assign_server_ids,
-    clean_name,
-)
+from refdesk.downstream.fleet.exposure import ExposedItem, ListEntry
 from refdesk.downstream.fleet.member import Member
+from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assign_server_ids, clean_name
 from refdesk.downstream.session import ListName
 
 MAX_URI_LENGTH = 1000
