@@ -43,7 +43,8 @@ QUIET_SECONDS = 30.0
 ENGINE_MEMORY = """
 import asyncio, pathlib, sys
 from refdesk.config.loading import load
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20

@@ -17,7 +17,7 @@ from refdesk.config.server_entries import IGNORED, KEYS, KNOWN, read_entries
 from refdesk.config.server_model import McpServerConfig
 from refdesk.config.settings import describe_settings
 from refdesk.errors import ConfigError
-from refdesk.telemetry import iter_secrets
+from refdesk.telemetry.log import iter_secrets
 
 SECRET = "hunter2hunter2"
 STDIO = {"command": "npx"}

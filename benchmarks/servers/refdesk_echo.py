@@ -15,7 +15,7 @@ from refdesk.app import open_desk
 from refdesk.calls import Call
 from refdesk.config.models import Config, ConvertConfig, ServerConfig
 from refdesk.inbound.http_server import bind, serve_http
-from refdesk.telemetry import Log
+from refdesk.telemetry.log import Log
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Tool
 

@@ -17,7 +17,7 @@ from refdesk.app import open_desk
 from refdesk.config.loading import load
 from refdesk.config.models import CacheConfig, Config
 from refdesk.inbound.http_server import bind, serve_http
-from refdesk.telemetry import Log
+from refdesk.telemetry.log import Log
 
 
 def configured(data: str, cache: str, redis_url: str) -> Config:

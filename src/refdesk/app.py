@@ -15,7 +15,8 @@ from refdesk.config.rules import require_support
 from refdesk.policy.policies import Deadline, Observe, RecordSpan, ResolveNames, open_authentication
 from refdesk.policy.rate_limit import RateLimit, has_limits
 from refdesk.resilience.limits import MAX_BUCKETS
-from refdesk.telemetry import Log, iter_secrets, open_reports, open_spans
+from refdesk.telemetry.extras import open_reports, open_spans
+from refdesk.telemetry.log import Log, iter_secrets
 
 __all__ = ["Desk", "open_desk"]
 

@@ -42,8 +42,9 @@ from refdesk.resilience.dependency import BreakerLog, Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, MemoryRateLimiter, RateLimiter, RedisRateLimiter
 from refdesk.resilience.redis_connection import RedisLink, log_redis_state, open_redis
 from refdesk.support.tasks import in_background
-from refdesk.telemetry import Log, Metrics, iter_secrets
+from refdesk.telemetry.log import Log, iter_secrets
 from refdesk.telemetry.metric_history import History
+from refdesk.telemetry.metrics import Metrics
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.conversion import Conversion, Sources, default_roots

@@ -17,7 +17,7 @@ from refdesk.answers.question import ModelPrompt, Question
 from refdesk.config.models import AnswersConfig
 from refdesk.errors import BreakerOpen, WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, stream_answer
 
 pytestmark = pytest.mark.anyio

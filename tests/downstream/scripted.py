@@ -15,7 +15,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Message, Transport, TransportListener
 from refdesk.errors import ServerAway, ServerGone
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.waiting import PATIENCE_SECONDS
 
 

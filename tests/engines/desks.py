@@ -20,7 +20,8 @@ from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.vectors.reader import open_state
 from refdesk.engines.storage.queue import Pauses
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 SHORT_PAUSES = Pauses(queue_poll=0.05, error=0.05, first_retry=0.05)
 

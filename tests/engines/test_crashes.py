@@ -23,7 +23,7 @@ from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.base import IN_PROGRESS, Listing
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, found
 from tests.engines.desks import OnDisk, engine_on, is_in_step
 from tests.engines.ingesting import WHERE_TO_DIE

@@ -20,7 +20,8 @@ from refdesk.engines.base import FileSource, NewDocument, TextSource
 from refdesk.engines.embedded.embedding import Embedder, Vectors, open_embedder
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.storage.databases import DATABASE
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, FOXES, EngineContract, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on
 from tests.waiting import eventually

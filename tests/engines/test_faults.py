@@ -32,7 +32,7 @@ from refdesk.engines.storage import records
 from refdesk.engines.storage.queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
 from refdesk.errors import EngineError
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
 from tests.engines.model_endpoint import model_endpoint

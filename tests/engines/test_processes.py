@@ -14,7 +14,7 @@ import pytest
 from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.base import Listing, NewDocument, TextSource
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import OnDisk, engine_on
 from tests.waiting import PATIENCE_SECONDS, eventually

@@ -13,7 +13,8 @@ from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, InputRequi
 from refdesk.errors import EngineError, MethodNotFound, RateLimited, RefdeskError
 from refdesk.inbound.mcp.revisions import METHODS as INBOUND_METHODS
 from refdesk.policy.policies import CONSOLE_RULES, KNOWN_METHODS, Observe
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 from refdesk.telemetry.traces import current_trace_id
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Tool

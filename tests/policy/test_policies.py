@@ -17,8 +17,8 @@ from anyio.lowlevel import checkpoint
 from refdesk.calls import ANONYMOUS, Answer, Call, Handler, Policy, chain
 from refdesk.errors import DeadlineExceeded, EngineError, RefdeskError, UnknownTool
 from refdesk.policy.policies import Deadline, Observe
-from refdesk.telemetry import Log, Metrics
-from refdesk.telemetry.log import Lines
+from refdesk.telemetry.log import Lines, Log
+from refdesk.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 

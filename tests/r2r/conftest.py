@@ -15,7 +15,8 @@ from refdesk.config.models import CircuitBreakerConfig, Config, ConvertConfig, R
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
 from refdesk.engines.r2r.ingest import R2RPauses
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 from tests.r2r.lab import Account, Lab, Unavailable, lab
 from tests.r2r.lab.proxy import Proxy, proxy
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from refdesk import errors
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = DEPLOY / "grafana" / "refdesk.json"

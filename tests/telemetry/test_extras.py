@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from refdesk.config.models import OpenTelemetryConfig, SentryConfig
-from refdesk.telemetry import open_reports, open_spans
+from refdesk.telemetry.extras import open_reports, open_spans
 from tests.waiting import PATIENCE_SECONDS
 
 OPENED = """
 import asyncio, sys
 import refdesk.app, refdesk.inbound.http
 from refdesk.config.models import OpenTelemetryConfig, SentryConfig
-from refdesk.telemetry import open_reports, open_spans
+from refdesk.telemetry.extras import open_reports, open_spans
 
 async def main():
     async with open_spans(OpenTelemetryConfig()) as spans, open_reports(SentryConfig()) as report:
@@ -33,7 +33,7 @@ for name in ("opentelemetry.sdk", "sentry_sdk"):
     sys.modules[name] = None  # as if it were not installed
 from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
-from refdesk.telemetry import open_reports, open_spans
+from refdesk.telemetry.extras import open_reports, open_spans
 from tests.waiting import PATIENCE_SECONDS
 
 async def main():

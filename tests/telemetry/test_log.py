@@ -13,7 +13,8 @@ import pytest
 from refdesk.calls import Call, Caller, UserId
 from refdesk.config.loading import load
 from refdesk.errors import EngineError
-from refdesk.telemetry import Log, enter_trace, iter_secrets, leave_trace
+from refdesk.telemetry.log import Log, iter_secrets
+from refdesk.telemetry.traces import enter_trace, leave_trace
 
 HOSTILE = (
     'x"\n{"event":"forged"}\r\nsecond \x1b[31mred \x1b]8;;http://evil\x07 \x9b2J '

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.telemetry import Metrics
 from refdesk.telemetry.metric_history import MAX_SAMPLES, Calls, History, quantile, resident_megabytes
-from refdesk.telemetry.metrics import BUCKETS
+from refdesk.telemetry.metrics import BUCKETS, Metrics
 
 
 @pytest.fixture

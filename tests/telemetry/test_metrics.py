@@ -12,8 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from refdesk.errors import DocumentNotFound, EngineError
-from refdesk.telemetry import Metrics
-from refdesk.telemetry.metrics import MAX_SERIES
+from refdesk.telemetry.metrics import MAX_SERIES, Metrics
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -98,7 +97,7 @@ def test_made_up_labels_make_only_so_many_series() -> None:
 
 WORKER = """
 import sys
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 metrics = Metrics()
 metrics.count_cache_request("hit")
 metrics.set_cache_size(10, int(sys.argv[1]))
@@ -110,7 +109,7 @@ sys.stdin.read()
 
 LOOK = """
 import sys
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 sys.stdout.buffer.write(Metrics().exposition(shared=True))
 """
 

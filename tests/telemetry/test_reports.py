@@ -13,7 +13,8 @@ from pydantic import SecretStr
 
 from refdesk.config.models import SentryConfig
 from refdesk.errors import ConfigError, EngineError
-from refdesk.telemetry import Log, open_reports
+from refdesk.telemetry.extras import open_reports
+from refdesk.telemetry.log import Log
 from tests.telemetry.receiver import Receiver, receiving
 from tests.waiting import PATIENCE_SECONDS
 

@@ -20,15 +20,9 @@ from refdesk.config.models import Config, OpenTelemetryConfig
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
 from refdesk.inbound.http_server import open_http
 from refdesk.policy.policies import RecordSpan
-from refdesk.telemetry import (
-    Metrics,
-    Trace,
-    open_spans,
-    outgoing_headers,
-    read_trace,
-    set_current_span,
-)
-from refdesk.telemetry.traces import child_span
+from refdesk.telemetry.extras import open_spans
+from refdesk.telemetry.metrics import Metrics
+from refdesk.telemetry.traces import Trace, child_span, outgoing_headers, read_trace, set_current_span
 from tests.telemetry.receiver import Receiver, receiving
 from tests.waiting import PATIENCE_SECONDS
 

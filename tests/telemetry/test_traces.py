@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.telemetry import (
+from refdesk.telemetry.traces import (
     Trace,
+    current_trace_id,
     enter_trace,
     leave_trace,
     outgoing_headers,
     read_trace,
     set_current_span,
 )
-from refdesk.telemetry.traces import current_trace_id
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"

@@ -30,7 +30,7 @@ from refdesk.resilience.http_client import (
     wrap_body,
 )
 from refdesk.support.lru import BoundedDict
-from refdesk.telemetry import outgoing_headers
+from refdesk.telemetry.traces import outgoing_headers
 from refdesk.version import __version__
 
 CONNECT_SECONDS = 5.0

@@ -31,7 +31,9 @@ from refdesk.ingest.sources import (
     ResolvedSource,
     resolve_sources,
 )
-from refdesk.telemetry import Log, Metrics, iter_secrets, open_reports
+from refdesk.telemetry.extras import open_reports
+from refdesk.telemetry.log import Log, iter_secrets
+from refdesk.telemetry.metrics import Metrics
 
 SETTLE_SECONDS = 0.5
 """Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""

@@ -43,7 +43,7 @@ from refdesk.engines.storage.records import read_last_change
 from refdesk.errors import ConfigError, RefdeskError
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.resilience.http_client import open_http_session, read_body, split_login
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from refdesk.version import __version__
 
 EXTRAS = {"ocr": "rapidocr", "redis": "redis", "otel": "opentelemetry-sdk", "sentry": "sentry-sdk"}

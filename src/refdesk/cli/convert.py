@@ -22,7 +22,7 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.ingest.sources import SourceFailure, is_url, list_folder
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 
 SUFFIXES = {"markdown": ".md", "html": ".html", "json": ".json"}
 

@@ -22,7 +22,7 @@ from refdesk.config.rules import require_support
 from refdesk.errors import ConfigError, RefdeskError
 
 if TYPE_CHECKING:
-    from refdesk.telemetry import Log
+    from refdesk.telemetry.log import Log
 
 
 def serve(arguments: SimpleNamespace) -> int:
@@ -112,7 +112,7 @@ async def _serve_stdio(config: Config) -> None:
 
 
 def _open_log(config: Config, level: str) -> Log:
-    from refdesk.telemetry import Log
+    from refdesk.telemetry.log import Log
 
     log = Log(level, config.logging.format, config.logging.file)
     log.capture_standard_logging()

@@ -32,8 +32,7 @@ from refdesk.documents.sandbox import Sandbox, SandboxLimits, open_sandbox
 from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.ssrf import Resolver, parse_networks, resolve
 from refdesk.errors import CannotConvert
-from refdesk.telemetry import Metrics
-from refdesk.telemetry.metrics import ConversionRecord
+from refdesk.telemetry.metrics import ConversionRecord, Metrics
 
 UPLOAD_SCHEME = "upload://"
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from refdesk.calls import Caller, Handler, Listener, LogLevel
 from refdesk.documents.conversions import Conversions
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 
 
 class ConsoleSubscription(Protocol):

@@ -70,7 +70,7 @@ from refdesk.inbound.requests import (
     respond_json,
 )
 from refdesk.inbound.uvicorn_protocol import Sender
-from refdesk.telemetry import read_trace
+from refdesk.telemetry.traces import read_trace
 
 MCP = "/mcp"
 _HANDSHAKE_HEADERS: Final = frozenset(revision.encode() for revision in HANDSHAKE_REVISIONS)

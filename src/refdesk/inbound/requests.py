@@ -14,7 +14,7 @@ import orjson
 
 from refdesk.calls import Caller
 from refdesk.config.models import ServerConfig
-from refdesk.telemetry import Trace, read_trace, set_current_span
+from refdesk.telemetry.traces import Trace, read_trace, set_current_span
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

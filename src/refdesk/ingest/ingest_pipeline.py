@@ -23,7 +23,8 @@ from refdesk.engines.base import Engine
 from refdesk.engines.embedded.embedding import Embedder, open_embedder
 from refdesk.engines.embedded.engine import open_embedded
 from refdesk.manual import find_manual_index_folder
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)

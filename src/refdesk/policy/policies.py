@@ -34,7 +34,9 @@ from refdesk.documents.tokens import estimate_tokens
 from refdesk.errors import DeadlineExceeded, Forbidden, RefdeskError, Unauthenticated, UnknownResource
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 from refdesk.resilience.concurrency import Deadlines, Overdue
-from refdesk.telemetry import Log, Metrics, enter_trace, leave_trace
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
+from refdesk.telemetry.traces import enter_trace, leave_trace
 from refdesk.validation import shorten
 
 if TYPE_CHECKING:

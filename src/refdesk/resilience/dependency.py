@@ -26,7 +26,7 @@ from refdesk.errors import (
 from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
 
 if TYPE_CHECKING:
-    from refdesk.telemetry import Log
+    from refdesk.telemetry.log import Log
 
 FIRST_PAUSE_SECONDS = 0.2
 """Longest pause before the first retry, doubled before each further one. Short disruptions, such as a connection closed

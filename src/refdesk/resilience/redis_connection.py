@@ -21,7 +21,7 @@ from refdesk.support.tasks import cancel_all
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-    from refdesk.telemetry import Log
+    from refdesk.telemetry.log import Log
 
 T = TypeVar("T")
 

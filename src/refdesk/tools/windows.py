@@ -17,7 +17,7 @@ from refdesk.config.models import ReaderConfig
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE, Dependency, parse_retry_after
 from refdesk.resilience.http_client import open_http_session, read_body, split_login
-from refdesk.telemetry import outgoing_headers
+from refdesk.telemetry.traces import outgoing_headers
 from refdesk.tools.json_schema import ResultItem
 from refdesk.validation import shorten
 

@@ -20,7 +20,7 @@ from refdesk.config.loading import load
 from refdesk.config.models import Config
 from refdesk.documents.conversions import ConversionOptions, open_conversions, unheard
 from refdesk.errors import CannotFetch
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.documents.hostile.catalogue import (
     BOUNDED,
     CALLING,

@@ -32,7 +32,7 @@ from refdesk.downstream.files.servers_file import (
 )
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import ConfigError, StorageError
-from refdesk.telemetry import iter_secrets
+from refdesk.telemetry.log import iter_secrets
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio

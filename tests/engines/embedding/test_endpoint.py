@@ -30,7 +30,7 @@ from refdesk.engines.embedded.embedding.endpoint import (
     open_endpoint,
 )
 from refdesk.errors import BreakerOpen, EngineError
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.connections import closing
 from tests.contracts.engine import ACME
 from tests.engines.desks import engine_on

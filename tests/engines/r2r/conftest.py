@@ -14,7 +14,8 @@ from refdesk.config.models import CircuitBreakerConfig, ConvertConfig, R2RConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
 from refdesk.engines.r2r.ingest import R2RPauses
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, open_scripted_r2r
 
 SHORT_PAUSES = R2RPauses(queue_poll=0.01, poll=0.01, first_retry=0.01, error=0.01)

@@ -34,7 +34,7 @@ from refdesk.errors import (
     RefdeskError,
 )
 from refdesk.resilience.dependency import Dependency
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, open_scripted_r2r
 from tests.waiting import PATIENCE_SECONDS
 

@@ -14,7 +14,7 @@ from refdesk.calls import DEFAULT_TENANT, TenantId
 from refdesk.engines.base import Listing, Search
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import DocumentNotFound, InvalidArguments, R2RLeaked, RefdeskError, WriterFailed
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, FOXES, OTHER, bring
 from tests.engines.r2r.conftest import OpenEngine
 from tests.engines.r2r.scripted import PASSWORD, ScriptedR2R

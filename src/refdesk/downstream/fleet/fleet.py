@@ -30,7 +30,7 @@ from refdesk.errors import RefdeskError
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 

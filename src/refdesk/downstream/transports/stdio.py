@@ -33,8 +33,7 @@ from refdesk.downstream.jsonrpc import (
 )
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
-from refdesk.telemetry import iter_secrets
-from refdesk.telemetry.log import escape_hidden
+from refdesk.telemetry.log import escape_hidden, iter_secrets
 
 logger = logging.getLogger(__name__)
 

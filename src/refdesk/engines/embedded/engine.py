@@ -46,7 +46,8 @@ from refdesk.engines.storage.queue import PAUSES, Pauses, SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import EngineError
 from refdesk.support.tasks import in_background
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 MANUAL_WAIT_SECONDS = 45.0
 """Maximum time the first search waits for the manual to be indexed. That takes a few seconds, and more on a slow

@@ -30,7 +30,8 @@ from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
 from refdesk.engines.storage.queue import PAUSES, IngestTask, Pauses, SourceContent, SourceReader
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 INDEX_PAUSE_FACTOR = 4.0
 """Pause between index updates while documents are being converted, as a multiple of the last update's duration."""

@@ -28,7 +28,7 @@ from refdesk.engines.r2r.schemas import (
 )
 from refdesk.errors import R2RRefused
 from refdesk.resilience.dependency import Dependency
-from refdesk.telemetry import Metrics
+from refdesk.telemetry.metrics import Metrics
 
 PAGE_SIZE = 1000
 """Maximum page size of R2R."""

@@ -44,7 +44,8 @@ from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.tasks import in_background
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 
 @dataclass(eq=False, repr=False)

@@ -48,7 +48,8 @@ from refdesk.errors import (
     Refused,
     ToolFailure,
 )
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry.log import Log
+from refdesk.telemetry.metrics import Metrics
 
 MAX_SEND_ATTEMPTS = 2
 """Attempts for documents that R2R fails on. It has retried its models several times by then."""

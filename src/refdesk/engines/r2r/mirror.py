@@ -24,7 +24,7 @@ from refdesk.engines.r2r.http import NOT_FOUND
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_name, encode_description, encode_name
 from refdesk.errors import EngineError, R2RRefused, RefdeskError
 from refdesk.resilience.concurrency import SingleFlight
-from refdesk.telemetry import Log
+from refdesk.telemetry.log import Log
 
 SYNC_SECONDS = 30.0
 """Sync interval, which is the maximum delay until changes by others are visible."""

@@ -23,7 +23,7 @@ from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import LONGEST_PAUSE_SECONDS, Dependency, Pause, parse_retry_after
 from refdesk.resilience.http_client import open_http_session, read_body, split_login, wrap_body
-from refdesk.telemetry import outgoing_headers
+from refdesk.telemetry.traces import outgoing_headers
 
 BATCH = 64
 """Texts per request: accepted by every service, and the response stays near a megabyte."""
