@@ -19,7 +19,7 @@ import click
 from refdesk import errors
 from refdesk.app import open_desk
 from refdesk.cli.ask import complete_schema, list_all_tools
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode
 from refdesk.cli.parser import cli
 from refdesk.config.loading import load
 from refdesk.config.models import ApiKey

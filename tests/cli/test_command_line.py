@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from refdesk.cli import client_setup, main
-from refdesk.cli.error_report import report_failure
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode, report_failure
 from refdesk.cli.parser import CLIENTS, PAGES, SETS, cli, parse
 from refdesk.errors import EngineError
 from refdesk.ingest.recipes.recipe import names

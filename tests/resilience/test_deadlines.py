@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from refdesk.resilience.concurrency import Deadlines, Overdue
+from refdesk.resilience.deadlines import Deadlines, Overdue
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from anyio import wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from refdesk.errors import EngineError
-from refdesk.resilience.concurrency import SingleFlight
+from refdesk.resilience.single_flight import SingleFlight
 
 pytestmark = pytest.mark.anyio
 

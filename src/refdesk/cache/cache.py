@@ -34,8 +34,8 @@ import orjson
 from refdesk.calls import InputRequired, TenantId, UserId, text_content, track_shortfalls
 from refdesk.config.models import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
-from refdesk.resilience.concurrency import SingleFlight
 from refdesk.resilience.redis_connection import RedisAway, RedisLink
+from refdesk.resilience.single_flight import SingleFlight
 from refdesk.support.tasks import cancel_all
 from refdesk.version import __version__
 

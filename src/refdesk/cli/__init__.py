@@ -9,7 +9,7 @@ from io import TextIOWrapper
 
 import click
 
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode
 from refdesk.cli.parser import parse
 
 OVERVIEW = """\

@@ -12,7 +12,7 @@ from typing import Any
 
 from refdesk.calls import LOCAL
 from refdesk.cli.arguments import Misuse
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.recipes import add_documentation_sets
 from refdesk.cli.terminal import ProgressBar, print_message, sanitize

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import augment_usage_errors
 
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -15,7 +15,7 @@ from typing import Any
 
 from refdesk.cli import checks
 from refdesk.cli.checks import CheckContext, Finding, fail
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser import CHECKS
 from refdesk.cli.running_desk import probe_desk

@@ -1,4 +1,4 @@
-"""Error reporting for failed commands: message and hint on stderr, and with `--json` an object on stdout."""
+"""Error reporting for failed commands: exit codes, message and hint on stderr, with `--json` an object on stdout."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import Any
 
 import click
 
-from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.terminal import print_json, sanitize
 from refdesk.errors import ConfigError, DependencyError, RefdeskError
 from refdesk.version import __version__
@@ -26,6 +26,28 @@ HINTS = {
     "DocumentNotFound": "`refdesk documents` lists the documents; to read a file, give its path",
 }
 """Next steps by error type. The error's own text is written for agents, which call tools instead of commands."""
+
+
+class ExitCode(IntEnum):
+    """An exit code with its description. The reference page is generated from this."""
+
+    OK = 0, "The command succeeded."
+    FAILED = 1, "The command failed, something was not found, or `refdesk doctor` found a problem."
+    USAGE_ERROR = (
+        2,
+        "The command line or the configuration is invalid, or the command needs confirmation. Nothing was done.",
+    )
+    INTERRUPTED = 130, "The command was interrupted with Ctrl-C."
+    BROKEN_PIPE = 141, "The reader of the output closed the pipe early, as `head` does."
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        """Create a member whose value is the code alone."""
+        one = int.__new__(cls, code)
+        one._value_ = code
+        one.meaning = meaning
+        return one
 
 
 def report_failure(error: Exception, *, as_json: bool) -> int:

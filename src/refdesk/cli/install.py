@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.client_setup import CLIENTS, DEFAULT_NAME, ClientSetup, DeskTarget, Local, Remote
-from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.error_report import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.settings_files import FileChange, read_text

@@ -33,7 +33,7 @@ from refdesk.config.models import AuthConfig
 from refdesk.documents.tokens import estimate_tokens
 from refdesk.errors import DeadlineExceeded, Forbidden, RefdeskError, Unauthenticated, UnknownResource
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
-from refdesk.resilience.concurrency import Deadlines, Overdue
+from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.telemetry.log import Log
 from refdesk.telemetry.metrics import Metrics
 from refdesk.telemetry.traces import enter_trace, leave_trace

@@ -42,7 +42,7 @@ from refdesk.downstream.session import (
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
 from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
-from refdesk.resilience.concurrency import Deadlines, Overdue
+from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 from refdesk.support.lru import BoundedDict
 from refdesk.support.tasks import TaskSet, cancel_all

@@ -47,9 +47,9 @@ from refdesk.errors import (
     RefdeskError,
     Refused,
 )
-from refdesk.resilience.concurrency import SingleFlight
 from refdesk.resilience.dependency import Dependency, parse_retry_after
 from refdesk.resilience.http_client import CONNECT_ERRORS, open_http_session, read_body, split_login, wrap_body
+from refdesk.resilience.single_flight import SingleFlight
 from refdesk.telemetry.metrics import Metrics
 from refdesk.telemetry.traces import outgoing_headers
 from refdesk.version import __version__

@@ -23,7 +23,7 @@ from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.http import NOT_FOUND
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_name, encode_description, encode_name
 from refdesk.errors import EngineError, R2RRefused, RefdeskError
-from refdesk.resilience.concurrency import SingleFlight
+from refdesk.resilience.single_flight import SingleFlight
 from refdesk.telemetry.log import Log
 
 SYNC_SECONDS = 30.0
