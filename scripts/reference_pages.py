@@ -25,7 +25,7 @@ from refdesk.config.loading import load
 from refdesk.config.models import ApiKey
 from refdesk.config.server_model import DocsSource, McpServerConfig
 from refdesk.config.settings import ENVIRONMENT, SETTINGS, Setting, Variable, list_settings
-from refdesk.inbound.envelope import http_status
+from refdesk.inbound.jsonrpc import http_status
 from refdesk.telemetry.metrics import Metrics
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"

@@ -27,7 +27,7 @@ from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, SearchThreads, TenantStore
-from refdesk.engines.storage import queue, records
+from refdesk.engines.storage import ingest_queue, records
 from refdesk.engines.storage.databases import tenant_folder_name
 
 TENANT = LOCAL.tenant
@@ -115,9 +115,9 @@ def _keep(database: sqlite3.Connection, documents: Sequence[Packed]) -> None:
     asked = [NewDocument(ConvertedSource("", one.name), _collection(database, one.package)) for one in documents]
     ids = records.queue_documents(database, asked)
     by_id: Mapping[str, Packed] = dict(zip(ids, documents, strict=True))
-    for task in queue.next_tasks(database, time.time(), len(documents), ()):
+    for task in ingest_queue.next_tasks(database, time.time(), len(documents), ()):
         packed = by_id[task.id]
-        arrived = queue.SourceContent(b"", packed.digest, "", packed.size)
+        arrived = ingest_queue.SourceContent(b"", packed.digest, "", packed.size)
         with document_content.open_blob(packed.body) as shelf:
             document_content.store_document(database, task, arrived, packed.body, shelf)
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from refdesk.app import Desk as Desk
     from refdesk.app import open_desk as open
     from refdesk.downstream.client.connecting import connect as connect
-    from refdesk.downstream.client.mapping import AppError as AppError
-    from refdesk.downstream.client.mapping import map_error as map_error
+    from refdesk.downstream.client.error_mapping import AppError as AppError
+    from refdesk.downstream.client.error_mapping import map_error as map_error
     from refdesk.downstream.client.mcp_client import Client as Client
 
 
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(connecting, name)
     if name in {"map_error", "AppError"}:
-        from refdesk.downstream.client import mapping
+        from refdesk.downstream.client import error_mapping
 
-        return getattr(mapping, name)
+        return getattr(error_mapping, name)
     raise AttributeError(f"module 'refdesk' has no attribute {name!r}")

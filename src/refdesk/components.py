@@ -57,7 +57,7 @@ from refdesk.tools.r2r_resources import KnowledgePrompts, KnowledgeResources, pu
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Dispatcher, Registry
 from refdesk.tools.tool_search import ToolSearch
-from refdesk.tools.windows import open_windows
+from refdesk.tools.window_service import open_windows
 from refdesk.version import __version__
 
 RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert", "refdesk": "downstream"}

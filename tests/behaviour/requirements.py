@@ -385,18 +385,18 @@ REQUIREMENTS = {
     "G9": Requirement(
         "Errors of servers are mapped for applications: a code, a message, what to do, and whether to try again.",
         (
-            "downstream/client/test_mapping.py::test_the_error_of_a_server_goes_by_its_code",
-            "downstream/client/test_mapping.py::test_the_catalogue_holds_these_codes_and_no_other",
-            "downstream/client/test_mapping.py::test_an_unknown_code_may_pass",
+            "downstream/client/test_error_mapping.py::test_the_error_of_a_server_goes_by_its_code",
+            "downstream/client/test_error_mapping.py::test_the_catalogue_holds_these_codes_and_no_other",
+            "downstream/client/test_error_mapping.py::test_an_unknown_code_may_pass",
         ),
     ),
     "G10": Requirement(
         "Files and addresses go to the right tool of a converting server, with the time that their size needs.",
         (
-            "downstream/client/test_converting.py::test_a_file_goes_by_its_extension",
-            "downstream/client/test_converting.py::test_a_file_has_time_by_its_size",
-            "downstream/client/test_converting.py::test_an_address_has_180_seconds",
-            "downstream/client/test_converting.py::test_exports_have_60_seconds",
+            "downstream/client/test_conversion_routing.py::test_a_file_goes_by_its_extension",
+            "downstream/client/test_conversion_routing.py::test_a_file_has_time_by_its_size",
+            "downstream/client/test_conversion_routing.py::test_an_address_has_180_seconds",
+            "downstream/client/test_conversion_routing.py::test_exports_have_60_seconds",
             "downstream/client/test_client_servers.py::test_docling_converts_and_exports_by_its_own_tools",
         ),
     ),

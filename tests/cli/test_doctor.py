@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from anyio import to_thread
 
-from refdesk.cli import checks, doctor, main
-from refdesk.cli.checks import EXTRAS
+from refdesk.cli import doctor, doctor_checks, main
 from refdesk.cli.doctor import FUNCTIONS
+from refdesk.cli.doctor_checks import EXTRAS
 from refdesk.cli.parser import CHECKS
 from refdesk.version import __version__
 from tests.ports import find_free_port
@@ -77,7 +77,7 @@ def test_a_new_desk_is_well_and_looking_at_it_makes_nothing(examine: Examine, da
 
 
 def test_every_check_is_one_that_is_run() -> None:
-    functions = [name for name in vars(checks) if name.startswith("check_")]
+    functions = [name for name in vars(doctor_checks) if name.startswith("check_")]
     assert sorted(functions) == sorted(f"check_{name}" for name in CHECKS)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.downstream.client.mapping import ERRORS
+from refdesk.downstream.client.error_mapping import ERRORS
 from tests.conftest import Serve
 from tests.processes import environment, run
 

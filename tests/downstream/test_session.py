@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.envelopes import RESERVED_PREFIX
 from refdesk.downstream.jsonrpc import Message
+from refdesk.downstream.request_meta import RESERVED_PREFIX
 from refdesk.downstream.session import MAX_LIST_BYTES, MAX_LIST_ENTRIES, MAX_LIST_PAGES, ServerProfile, Session
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback

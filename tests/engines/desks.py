@@ -19,7 +19,7 @@ from refdesk.engines.embedded.embedding import Embedder, Vector, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.vectors.reader import open_state
-from refdesk.engines.storage.queue import Pauses
+from refdesk.engines.storage.ingest_queue import Pauses
 from refdesk.telemetry.log import Log
 from refdesk.telemetry.metrics import Metrics
 

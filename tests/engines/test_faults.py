@@ -29,7 +29,7 @@ from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.ingest_worker import IngestWorker
 from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.storage import records
-from refdesk.engines.storage.queue import IngestTask, SourceReader
+from refdesk.engines.storage.ingest_queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
 from refdesk.errors import EngineError
 from refdesk.telemetry.metrics import Metrics

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refdesk.errors import ServerTalksNonsense
-from refdesk.inbound.envelope import encode_result
+from refdesk.inbound.jsonrpc import encode_result
 
 
 def test_a_result_that_can_be_read_and_not_written_is_the_fault_of_the_server_that_gave_it() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from refdesk.cli import checks
-from refdesk.cli.checks import CheckContext, Finding, fail
+from refdesk.cli import doctor_checks
+from refdesk.cli.doctor_checks import CheckContext, Finding, fail
 from refdesk.cli.error_report import ExitCode
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.parser import CHECKS
@@ -26,7 +26,7 @@ from refdesk.errors import ConfigError
 Check = Callable[[CheckContext], Any]
 """Returns or yields findings. A check of this machine runs in a thread; one that calls a service is asynchronous."""
 
-FUNCTIONS: Mapping[str, Check] = {name: getattr(checks, f"check_{name}") for name in CHECKS}
+FUNCTIONS: Mapping[str, Check] = {name: getattr(doctor_checks, f"check_{name}") for name in CHECKS}
 """The checks by name."""
 
 

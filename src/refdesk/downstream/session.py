@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import orjson
 
 from refdesk.config.server_model import McpServerConfig
-from refdesk.downstream.envelopes import (
+from refdesk.downstream.jsonrpc import Callbacks, Message, Peer, Transport, TransportListener
+from refdesk.downstream.request_meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
     MODERN_VERSIONS,
@@ -29,7 +30,6 @@ from refdesk.downstream.envelopes import (
     find_mirrored_arguments,
     strip_envelope,
 )
-from refdesk.downstream.jsonrpc import Callbacks, Message, Peer, Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.support.tasks import TaskSet, wait_all
 

@@ -26,7 +26,7 @@ from refdesk.errors import (
     ToolFailure,
 )
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import encode, http_status, log_unexpected, parse, to_rpc_error
+from refdesk.inbound.jsonrpc import encode, http_status, log_unexpected, parse, to_rpc_error
 from refdesk.inbound.mcp.revisions import MODERN_REVISION
 from refdesk.inbound.requests import (
     CLOSE,

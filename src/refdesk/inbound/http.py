@@ -28,7 +28,7 @@ from refdesk.inbound.console_routes import EVENTS, ConsoleRoutes
 from refdesk.inbound.console_routes import PAGES as CONSOLE_PAGES
 from refdesk.inbound.desk_interface import Services
 from refdesk.inbound.endpoints import INTERNAL_PATHS, OPEN_PAGES, PAGES, TOOLS, UPLOADS, Endpoints
-from refdesk.inbound.envelope import (
+from refdesk.inbound.jsonrpc import (
     RpcMessage,
     RpcNotification,
     RpcRequest,

@@ -21,7 +21,7 @@ from refdesk.calls import LOCAL, new_trace_id
 from refdesk.config.models import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import RpcRequest, encode_error, parse, read_id, read_message
+from refdesk.inbound.jsonrpc import RpcRequest, encode_error, parse, read_id, read_message
 from refdesk.inbound.mcp.dispatch import McpDispatcher
 from refdesk.inbound.mcp.revisions import PROTOCOL_VERSION_META
 from refdesk.inbound.mcp.sessions import Session

@@ -18,10 +18,10 @@ from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Sear
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_links, resolve_reference
 from refdesk.tools.federation import Federation, ForeignPassage, SourceResult, fuse_rankings, summarize_sources
+from refdesk.tools.fragments import TextPlace, locate
 from refdesk.tools.json_schema import Arguments
 from refdesk.tools.paging import DEFAULT_TOKENS, MaxTokens, TextPage, fit_lines, format_document
 from refdesk.tools.passages import Passages, format_pending, format_provenance, make_excerpt, search_passages
-from refdesk.tools.places import TextPlace, locate
 from refdesk.tools.prompts import Prompt, PromptArgument
 from refdesk.tools.registry import Registry, add_tools, tool
 

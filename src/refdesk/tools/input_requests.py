@@ -23,7 +23,7 @@ from typing import Any, get_args
 
 from refdesk.calls import SILENT, Call, Client, ClientRefused, InputRequired, LogLevel
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
+from refdesk.downstream.request_meta import CLIENT_CAPABILITIES
 from refdesk.errors import (
     METHOD_NOT_FOUND,
     ClientCannot,

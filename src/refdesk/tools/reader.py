@@ -23,11 +23,11 @@ from refdesk.engines.base import DocumentReader
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import build_document_not_found, resolve_links, resolve_reference, rewrite_links
+from refdesk.tools.fragments import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
-from refdesk.tools.places import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.registry import Registry, add_tools, tool
-from refdesk.tools.windows import RemoteWindows, WindowChunk
+from refdesk.tools.window_service import RemoteWindows, WindowChunk
 from refdesk.validation import shorten, validate
 
 TOOLSET = "reader"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pytest
 
 import refdesk
-from refdesk.downstream.client.mapping import map_error
+from refdesk.downstream.client.error_mapping import map_error
 from refdesk.errors import CannotConvert, CannotOpen, ServerRefused, UnknownTool
 from tests import forked
 from tests.clients.npm import CACHE, Packages, Unavailable, suitable_node

@@ -15,7 +15,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 import refdesk
-from refdesk.downstream.client.mapping import map_error
+from refdesk.downstream.client.error_mapping import map_error
 from refdesk.downstream.client.mcp_client import Client
 from refdesk.errors import (
     BreakerOpen,

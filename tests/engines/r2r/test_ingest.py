@@ -15,7 +15,7 @@ import pytest
 from refdesk.engines.base import Document, Engine, FileSource, Listing, NewDocument, Search, TextSource
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
-from refdesk.tools.places import locate
+from refdesk.tools.fragments import locate
 from tests.contracts.engine import ACME, FOXES, bring, finished, found
 from tests.engines.r2r.conftest import SHORT_PAUSES, OpenEngine
 from tests.engines.r2r.scripted import ScriptedR2R

@@ -16,7 +16,7 @@ from refdesk.engines.base import NewDocument, TextSource
 from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb
-from refdesk.engines.storage import queue, records
+from refdesk.engines.storage import ingest_queue, records
 from refdesk.engines.storage.databases import DATABASE, TenantDatabase
 
 ENGINES: dict[str, Callable[[Path], TenantDatabase]] = {
@@ -28,7 +28,7 @@ QUESTIONS: dict[str, Callable[[records.Database], Any]] = {
     "how many wait for R2R": catalogue.count_pending,
     "whether any wait": records.has_pending,
     "whether any are new": records.has_unindexed,
-    "which are next": lambda database: queue.next_tasks(database, 1.0, 3, (1, 2)),
+    "which are next": lambda database: ingest_queue.next_tasks(database, 1.0, 3, (1, 2)),
 }
 
 

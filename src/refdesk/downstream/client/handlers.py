@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
+from refdesk.downstream.request_meta import CLIENT_CAPABILITIES
 from refdesk.errors import METHOD_NOT_FOUND, ClientCannot, InternalError, RefdeskError
 
 logger = logging.getLogger(__name__)

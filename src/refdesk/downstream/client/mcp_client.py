@@ -34,7 +34,7 @@ from refdesk.resilience.dependency import compute_pause
 from refdesk.support.tasks import wait_all
 
 if TYPE_CHECKING:
-    from refdesk.downstream.client.converting import Form, ServerDocument
+    from refdesk.downstream.client.conversion_routing import Form, ServerDocument
 
 logger = logging.getLogger(__name__)
 
@@ -334,15 +334,15 @@ class Client:
         CannotOpen, CannotFetch or CannotConvert if there is no route, UnknownTool if the server has no such tool, and
         ServerRefused with -32002 if the conversion failed.
         """
-        from refdesk.downstream.client import converting
+        from refdesk.downstream.client import conversion_routing
 
-        return await converting.convert(self, source, send, progress)
+        return await conversion_routing.convert(self, source, send, progress)
 
     async def export(self, document: str | ServerDocument | Mapping[str, Any], form: Form = "markdown") -> str:
         """Export a whole document as Markdown, HTML or JSON, by its handle or from a DoclingDocument."""
-        from refdesk.downstream.client import converting
+        from refdesk.downstream.client import conversion_routing
 
-        return await converting.export(self, document, form)
+        return await conversion_routing.export(self, document, form)
 
     # Connection events
 

@@ -26,8 +26,8 @@ from refdesk.downstream.connection.subscriptions import (
     SubscriptionState,
     restore_subscriptions,
 )
-from refdesk.downstream.envelopes import Mirrored
 from refdesk.downstream.jsonrpc import Callbacks, Message, NotLetIn, NotTaken
+from refdesk.downstream.request_meta import Mirrored
 from refdesk.downstream.session import (
     DEFAULT_OPTIONS,
     DuplicateFailure,

@@ -40,9 +40,9 @@ from refdesk.engines.embedded.ingest_worker import IngestScheduler, IngestWorker
 from refdesk.engines.embedded.search import HybridSearcher
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
 from refdesk.engines.ranking import MIN_CONFIDENCE
-from refdesk.engines.storage import queue, records
+from refdesk.engines.storage import ingest_queue, records
 from refdesk.engines.storage.databases import POLL_SECONDS
-from refdesk.engines.storage.queue import PAUSES, Pauses, SourceReader
+from refdesk.engines.storage.ingest_queue import PAUSES, Pauses, SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import EngineError
 from refdesk.support.tasks import in_background
@@ -122,7 +122,7 @@ class EmbeddedEngine:
         return await store.get_statuses(ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        store = await self._change(tenant, queue.retry, document_id)
+        store = await self._change(tenant, ingest_queue.retry, document_id)
         return await store.get_status(document_id) if store else None
 
     async def sync_folder(

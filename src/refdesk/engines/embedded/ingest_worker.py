@@ -26,9 +26,9 @@ from refdesk.engines.embedded import document_content
 from refdesk.engines.embedded.embedding import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import StorePool, TenantStore
-from refdesk.engines.storage import queue, records
+from refdesk.engines.storage import ingest_queue, records
 from refdesk.engines.storage.databases import hold_writer_lock, translate_errors
-from refdesk.engines.storage.queue import PAUSES, IngestTask, Pauses, SourceContent, SourceReader
+from refdesk.engines.storage.ingest_queue import PAUSES, IngestTask, Pauses, SourceContent, SourceReader
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry.log import Log
 from refdesk.telemetry.metrics import Metrics
@@ -142,7 +142,7 @@ class IngestWorker:
         # One claim at a time: a task finished by another reader meanwhile would be claimed again.
         async with self._claim_lock:
             claimed, at = tuple(self._claimed), time.time()
-            tasks = await self._run_sql(queue.next_tasks, at, 1, claimed)
+            tasks = await self._run_sql(ingest_queue.next_tasks, at, 1, claimed)
             self._claimed.update(task.key for task in tasks)
         for task in tasks:
             self._store.conversion_progress[task.key] = 0.0
@@ -162,7 +162,7 @@ class IngestWorker:
             )
             await self._save(task, content)
         except (ToolFailure, Overloaded) as failure:
-            retry_at = queue.compute_retry_time(task, failure, self._pauses.first_retry)
+            retry_at = ingest_queue.compute_retry_time(task, failure, self._pauses.first_retry)
             await self._record_failure(task, failure.detail, retry_at)
         except DependencyError:
             raise
@@ -170,7 +170,7 @@ class IngestWorker:
             await self._record_failure(task, f"Unexpected error: {error!r}", None)
 
     async def _record_failure(self, task: IngestTask, error: str, retry_at: float | None) -> None:
-        await self._run_sql(queue.record_failure, task, error, retry_at)
+        await self._run_sql(ingest_queue.record_failure, task, error, retry_at)
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
     async def _save(self, task: IngestTask, content: SourceContent) -> None:
@@ -178,7 +178,7 @@ class IngestWorker:
 
         def save(database: sqlite3.Connection) -> None:
             if packed is None:
-                queue.mark_unchanged(database, task, content, has_model=has_model)
+                ingest_queue.mark_unchanged(database, task, content, has_model=has_model)
                 return
             with PackedDocument.of(packed) as opened:
                 document_content.store_document(database, task, content, document_content.compress(packed), opened)

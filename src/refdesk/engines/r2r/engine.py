@@ -38,8 +38,8 @@ from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.read import R2RReader
 from refdesk.engines.r2r.schemas import RemoteChunk
 from refdesk.engines.r2r.search import R2RSearcher
-from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.queue import SourceReader
+from refdesk.engines.storage import ingest_queue, records
+from refdesk.engines.storage.ingest_queue import SourceReader
 from refdesk.engines.storage.records import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
@@ -84,7 +84,7 @@ class R2REngine(R2RReader):
         local_db = await self._local_dbs.get_or_create(tenant)
         if await local_db.run(catalogue.is_foreign, status.id):
             raise NotToBeRetried(f"{status.id} was added by another R2R user and can only be retried there.")
-        await local_db.run(queue.retry, status.id)
+        await local_db.run(ingest_queue.retry, status.id)
         await self._refresh_and_wake(local_db)
         return await local_db.get_status(status.id)
 

@@ -33,9 +33,9 @@ from refdesk.engines.r2r.schemas import (
     strip_unsafe,
     strip_unsafe_values,
 )
-from refdesk.engines.storage import queue
+from refdesk.engines.storage import ingest_queue
 from refdesk.engines.storage.databases import hold_writer_lock
-from refdesk.engines.storage.queue import IngestTask, Pauses, SourceContent, SourceReader
+from refdesk.engines.storage.ingest_queue import IngestTask, Pauses, SourceContent, SourceReader
 from refdesk.engines.storage.records import now, transaction
 from refdesk.errors import (
     BreakerOpen,
@@ -269,7 +269,7 @@ class R2RIngestWorker:
             await local_db.run(requeue_interrupted)
             self._stranded.discard(local_db.tenant)
         at = time.time()
-        for task in await local_db.run(queue.next_tasks, at, room, claimed):
+        for task in await local_db.run(ingest_queue.next_tasks, at, room, claimed):
             self._claimed.add((local_db.tenant, task.key))
             tasks.create_task(self._process(local_db, task))
 
@@ -296,8 +296,8 @@ class R2RIngestWorker:
             await local_db.run(postpone_job, task, detail, at)
             self._metrics.documents.labels("postponed").inc()
         except (ToolFailure, EngineError) as failure:
-            max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else queue.MAX_ATTEMPTS
-            retry_at = queue.compute_retry_time(task, failure, self._pauses.first_retry, max_attempts)
+            max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else ingest_queue.MAX_ATTEMPTS
+            retry_at = ingest_queue.compute_retry_time(task, failure, self._pauses.first_retry, max_attempts)
             await self._record_failure(local_db, task, failure.detail, retry_at)
         except Exception as error:  # noqa: BLE001  one document must not block the others
             await self._record_failure(local_db, task, f"Unexpected error: {error!r}", None)
@@ -312,7 +312,7 @@ class R2RIngestWorker:
             local_db.tenant, job.make_task(local_db.tenant), report_progress, is_own=False
         )
         if content.packed is None:
-            await local_db.run(queue.mark_unchanged, task, content, False)
+            await local_db.run(ingest_queue.mark_unchanged, task, content, False)
             self._metrics.documents.labels("unchanged").inc()
             return
         await self._send(local_db, job, content, content.packed)
@@ -409,5 +409,5 @@ class R2RIngestWorker:
             await self._client.delete_document(uuid)
 
     async def _record_failure(self, local_db: LocalDb, task: IngestTask, error: str, retry_at: float | None) -> None:
-        await local_db.run(queue.record_failure, task, error, retry_at)
+        await local_db.run(ingest_queue.record_failure, task, error, retry_at)
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()

@@ -27,7 +27,7 @@ from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.schemas import OwnMetadata, RemoteChunk, decode_chunk, is_uuid
 from refdesk.engines.storage import records
-from refdesk.engines.storage.queue import pack_text
+from refdesk.engines.storage.ingest_queue import pack_text
 from refdesk.support.lru import BoundedDict
 
 MAX_DOCUMENTS = 16

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from refdesk.calls import LOG_LEVELS, Client, ClientRefused, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, InvalidArguments, MissingCapability, Problem
-from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.jsonrpc import RpcRequest
 from refdesk.inbound.mcp.revisions import CLIENT_CAPABILITIES_META, INPUT_REQUIRED_METHODS, LOG_LEVEL_META
 from refdesk.inbound.mcp.sessions import Session
 from refdesk.inbound.mcp.streams import Channel

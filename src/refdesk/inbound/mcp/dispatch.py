@@ -23,7 +23,7 @@ from refdesk.errors import (
     RefdeskError,
 )
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.envelope import (
+from refdesk.inbound.jsonrpc import (
     RpcNotification,
     RpcRequest,
     RpcResponse,

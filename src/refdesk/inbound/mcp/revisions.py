@@ -19,7 +19,7 @@ from refdesk.errors import (
     MISSING_CAPABILITY,
     PARSE_ERROR,
 )
-from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.jsonrpc import RpcRequest
 from refdesk.inbound.requests import Headers
 from refdesk.validation import validate
 from refdesk.version import __version__

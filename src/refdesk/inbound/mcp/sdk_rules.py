@@ -21,7 +21,7 @@ from mcp.shared.inbound import (
 
 from refdesk.calls import Caller
 from refdesk.errors import TransportError
-from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.jsonrpc import RpcRequest
 from refdesk.inbound.mcp.revisions import MODERN_REVISION, SERVER_INFO
 from refdesk.inbound.requests import Headers
 

@@ -14,7 +14,7 @@ import orjson
 
 from refdesk.calls import Caller, Event, ListChanged, LogLevel
 from refdesk.errors import ClientCannot, InternalError, InvalidRequest, Overloaded
-from refdesk.inbound.envelope import MessageId, RpcResponse
+from refdesk.inbound.jsonrpc import MessageId, RpcResponse
 from refdesk.inbound.mcp.revisions import HANDSHAKE_REVISIONS, SUBSCRIPTION_ID_META
 from refdesk.inbound.mcp.streams import EventStore, EventStream, Outbox, SessionEvents, encode_event, encode_start
 from refdesk.inbound.requests import DisconnectWatcher

@@ -92,9 +92,8 @@ async def bring_in(
         raise CannotFetch(f"{store.folder} was changed meanwhile. Run it again.")
     version = recipe.parse_version(source.release)
     about = " ".join(filter(None, (recipe.title, source.release)))
-    created = await engine.create_collection(
-        tenant, collection or recipe.name_collection(version), description=about, version=version
-    )
+    name = collection or recipe.name_collection(version)
+    created = await engine.create_collection(tenant, name, description=about, version=version)
     documents = []
     for path in await to_thread.run_sync(store.list_paths):
         about_page = {**(metadata or {}), "url": recipe.build_url(path, version)}

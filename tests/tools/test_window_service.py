@@ -18,7 +18,13 @@ from refdesk.config.models import ReaderConfig
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry.metrics import Metrics
-from refdesk.tools.windows import DEFAULT_RETRY_AFTER_SECONDS, MAX_ANSWER_BYTES, RETRIES, RemoteWindows, WindowChunk
+from refdesk.tools.window_service import (
+    DEFAULT_RETRY_AFTER_SECONDS,
+    MAX_ANSWER_BYTES,
+    RETRIES,
+    RemoteWindows,
+    WindowChunk,
+)
 from tests import waiting
 from tests.answers.endpoint import Endpoint, Script, answer, running_endpoint
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refdesk import errors
-from refdesk.downstream.client.mapping import ERRORS, map_error
+from refdesk.downstream.client.error_mapping import ERRORS, map_error
 from refdesk.errors import (
     BreakerOpen,
     CannotConvert,

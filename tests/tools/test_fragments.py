@@ -18,7 +18,7 @@ from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.engines.base import IN_PROGRESS, NewDocument, TextSource
 from refdesk.errors import InvalidArguments
-from refdesk.tools.places import locate
+from refdesk.tools.fragments import locate
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.client.converting import (
+from refdesk.downstream.client.conversion_routing import (
     MAX_SENT_BYTES,
     TOOLS,
     ServerDocument,
@@ -18,7 +18,7 @@ from refdesk.downstream.client.converting import (
     route,
     route_export,
 )
-from refdesk.downstream.client.mapping import map_error
+from refdesk.downstream.client.error_mapping import map_error
 from refdesk.downstream.client.mcp_client import ToolResult
 from refdesk.errors import (
     CannotConvert,
