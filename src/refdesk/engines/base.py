@@ -6,7 +6,6 @@ belong to the tenant `SHARED`, which everyone can search and read, and nobody ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -127,13 +126,6 @@ class Hit:
     """Score without the discount for further hits of a document, which makes results diverse. 0 if there is none."""
     context: Sequence[Passage] = ()
     """Chunks around it in reading order, its own included, if the search asks for them and the engine has them."""
-
-
-def parse_chunk_number(chunk_id: str, document_id: str) -> int | None:
-    """Return the number of a chunk of this document, or None if it isn't the id of one."""
-    owner, _, name = chunk_id.rpartition("#")
-    number = re.fullmatch(r"c(\d{1,9})", name)
-    return int(number[1]) if number is not None and owner == document_id else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,16 +20,8 @@ import orjson
 from refdesk.calls import TenantId
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines import analyzer
-from refdesk.engines.base import (
-    CollectionInfo,
-    DocumentInfo,
-    Engine,
-    Hit,
-    Passage,
-    PassageSearch,
-    Search,
-    parse_chunk_number,
-)
+from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Passage, PassageSearch, Search
+from refdesk.engines.storage.records import parse_chunk_number
 from refdesk.tools.document_lookup import rewrite_links
 from refdesk.tools.paging import MAX_CHARACTERS, find_cut, format_path
 from refdesk.validation import nearest_name, shorten

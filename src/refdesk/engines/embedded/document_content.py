@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument
 from refdesk.engines import analyzer
-from refdesk.engines.base import Document, Passage, parse_chunk_number
+from refdesk.engines.base import Document, Passage
 from refdesk.engines.storage.ingest_queue import IngestTask, SourceContent
 from refdesk.engines.storage.records import (
     INFO_COLUMNS,
     build_document_info,
     dump_json,
     now,
+    parse_chunk_number,
     transaction,
 )
 from refdesk.engines.storage.source_rows import decode_path

@@ -20,7 +20,7 @@ from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Pla
 from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.documents.tokens import measure_tokens
 from refdesk.engines import base
-from refdesk.engines.base import DocumentInfo, Passage, parse_chunk_number
+from refdesk.engines.base import DocumentInfo, Passage
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import CatalogueEntry, LocalDb
 from refdesk.engines.r2r.client import R2RClient
@@ -28,6 +28,7 @@ from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.schemas import OwnMetadata, RemoteChunk, decode_chunk, is_uuid
 from refdesk.engines.storage import records
 from refdesk.engines.storage.ingest_queue import pack_text
+from refdesk.engines.storage.records import parse_chunk_number
 from refdesk.support.lru import BoundedDict
 
 MAX_DOCUMENTS = 16

@@ -119,6 +119,13 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+def parse_chunk_number(chunk_id: str, document_id: str) -> int | None:
+    """Return the number of a chunk of this document, or None if it isn't the id of one."""
+    owner, _, name = chunk_id.rpartition("#")
+    number = re.fullmatch(r"c(\d{1,9})", name)
+    return int(number[1]) if number is not None and owner == document_id else None
+
+
 def dump_json(value: Any) -> str:
     """Serialize a value as JSON with sorted keys."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
