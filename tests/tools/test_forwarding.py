@@ -10,6 +10,8 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from refdesk.calls import SILENT, Call, Client, InputRequired
+from refdesk.config.server_model import McpServerConfig
+from refdesk.config.types import Url
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.session import ServerProfile
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
@@ -31,7 +33,7 @@ class Server:
     """A connection whose answers are scripted."""
 
     name = "scripted"
-    call_seconds = 60.0
+    settings = McpServerConfig(url=Url("http://127.0.0.1/mcp"))
 
     def __init__(self, answer: Callable[..., Awaitable[dict[str, Any]]], version: str | None = "2025-11-25") -> None:
         self.server_profile = ServerProfile(version, {}) if version is not None else None
