@@ -30,7 +30,7 @@ REQUIREMENTS = {
         "The same server works on standard input and output, with nothing but protocol on stdout.",
         (
             "inbound/test_stdio.py::test_what_a_tool_prints_does_not_reach_the_protocol",
-            "inbound/test_stdio.py::test_answers_under_way_go_out_before_the_end_and_nothing_else_does",
+            "inbound/test_stdio.py::test_pending_answers_are_written_before_the_process_ends",
         ),
     ),
     "P3": Requirement(
