@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -340,15 +341,41 @@ async def test_every_converter_can_be_loaded_behind_the_walls(sandbox: Sandbox) 
 @on_both_loops
 @only_linux
 async def test_a_cancelled_job_is_killed_and_disturbs_nobody(sandbox: Sandbox) -> None:
-    before = children()
+    workers: list[int] = []
+
+    async def note(done: float, total: float, message: str) -> None:
+        workers.append(int(message))
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(do, sandbox, "loop")
-        await until_busy(sandbox)
-        (worker,) = children() - before
+        tasks.start_soon(partial(do, sandbox, "report_and_loop", progress=note))
+        await eventually(lambda: bool(workers))
+        (worker,) = workers
         tasks.cancel_scope.cancel()
     await until_gone(int(worker))
     assert await do(sandbox, "echo", text="next") == {"echo": "next"}
     assert sandbox.state()["replaced"] == 1
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False})], ids=["asyncio"])
+@only_linux
+async def test_cancellation_as_the_worker_dies_logs_no_error(
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers: list[int] = []
+
+    async def note(done: float, total: float, message: str) -> None:
+        workers.append(int(message))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(do, sandbox, "report_and_loop", progress=note))
+        await eventually(lambda: bool(workers))
+        (worker,) = workers
+        # The loop sees the end of the worker in the iteration that begins with the cancellation.
+        asyncio.get_running_loop().call_soon(tasks.cancel_scope.cancel)
+        os.kill(worker, signal.SIGKILL)
+        os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - the loop must not run before
+    assert await do(sandbox, "echo", text="next") == {"echo": "next"}
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_a_job_in_another_worker_goes_on_through_every_fault(sandbox: Sandbox) -> None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from typing import Any
 
 import anyio
 import orjson
-from anyio.abc import SocketAttribute, TaskGroup, UNIXSocketStream
+from anyio.abc import ByteReceiveStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from refdesk.documents.worker import HEADER, MAX_FRAME_BYTES, PROGRESS_SECONDS, frame
@@ -228,10 +228,10 @@ class Sandbox:
 class _Worker:
     """Server side of one worker process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stream: UNIXSocketStream, chatter: _OutputTail) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], channel: _Channel, chatter: _OutputTail) -> None:
         self._process = process
-        self._stream = stream
-        self._received = BufferedByteReceiveStream(stream)
+        self._channel = channel
+        self._received = BufferedByteReceiveStream(channel)
         self._output = chatter
         self.jobs = 0
         self.idle_since = 0.0
@@ -242,7 +242,7 @@ class _Worker:
     async def start(cls, limits: SandboxLimits, jobs: str, starter: Executor) -> _Worker:
         """Start a process in its own session; a socket is all it shares with the server."""
         ours, theirs = socket.socketpair()
-        stream = await UNIXSocketStream.from_socket(ours)
+        channel = _Channel(ours)
         with theirs:
             printed, chatter = os.pipe()
             try:
@@ -253,12 +253,12 @@ class _Worker:
                     )
             except OSError as error:
                 os.close(printed)
-                await stream.aclose()
+                await channel.aclose()
                 logger.error("conversion.unavailable", extra={"fields": {"reason": str(error)}})
                 raise CannotConvert(NOT_STARTED) from error
             finally:
                 os.close(chatter)
-        return cls(process, stream, _OutputTail(printed))
+        return cls(process, channel, _OutputTail(printed))
 
     async def wait_ready(self) -> frozenset[str]:
         """Wait until the worker reports ready, and return its active restrictions."""
@@ -298,7 +298,7 @@ class _Worker:
     def is_healthy(self) -> bool:
         """Whether the worker is waiting for a job. Unexpected data or a closed socket means it isn't."""
         poll = select.poll()
-        poll.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
+        poll.register(self._channel.socket, select.POLLIN)
         return not self._received.buffer and not poll.poll(0)
 
     def kill(self) -> None:
@@ -313,15 +313,15 @@ class _Worker:
             self.kill()
             while self._process.poll() is None:  # noqa: ASYNC110 - not every system has an event for this
                 await anyio.sleep(REAP_SECONDS)
-            await self._stream.aclose()
+            await self._channel.aclose()
             self._output.close()
         return self._process.returncode
 
     async def _send(self, job: Mapping[str, Any], source: int, output: int, seconds: float) -> None:
         request = frame({"job": job, "seconds": seconds})
         try:
-            await self._stream.send_fds(request[: HEADER.size], [source, output])
-            await self._stream.send(request[HEADER.size :])
+            await self._channel.send(request[: HEADER.size], [source, output])
+            await self._channel.send(request[HEADER.size :])
         except anyio.BrokenResourceError as error:
             raise _Gone from error
 
@@ -370,6 +370,46 @@ class _Worker:
 
     def _log(self, event: str, **fields: Any) -> None:
         logger.warning(event, extra={"fields": {**fields, "pid": self._process.pid, "printed": self._output.text}})
+
+
+class _Channel(ByteReceiveStream):
+    """Socket to a worker.
+
+    Unlike anyio's `UNIXSocketStream`, it logs no `InvalidStateError` if a wait is cancelled in the loop iteration in
+    which data arrives.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        while True:
+            try:
+                data = self.socket.recv(max_bytes)
+            except BlockingIOError:
+                await anyio.wait_readable(self.socket)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            else:
+                if data:
+                    return data
+                raise anyio.EndOfStream
+
+    async def send(self, data: bytes, files: Sequence[int] = ()) -> None:
+        """Send data, with open files beside its first byte."""
+        while data:
+            try:
+                data = data[socket.send_fds(self.socket, [data], files) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self.socket)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            else:
+                files = ()
+
+    async def aclose(self) -> None:
+        self.socket.close()
 
 
 class _OutputTail:
