@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
-from refdesk.engines.embedded.vectors.reader import MIN_SCANNED_ROWS
 from refdesk.engines.embedded.vectors.writer import LARGEST_ROWS, SMALL_ROWS, choose_merges
 
 MODEL = "a-model"
@@ -142,23 +141,20 @@ def test_how_near_chunks_are_is_looked_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
-    count, dimensions = 3 * MIN_SCANNED_ROWS, 192
+def test_nearly_all_of_the_nearest_are_found_in_a_large_index(tmp_path: Path) -> None:
+    count, dimensions = 50_000, 192
     vectors, queries = np.split(make_clustered(count + 30, dimensions), [count])
     writer = build(tmp_path, [rows(vectors, per_document=100)], dimensions)
     for document in range(0, count // 100, 10):
         writer.remove(document)
     writer.commit(2)
     alive = [key for key in range(count) if key // 100 % 10]
-    index, found, looked_at = Vectors(tmp_path), 0, 0
+    index, found = Vectors(tmp_path), 0
     for query in queries:
-        places = index._state.views[0].segment.clusters.select_nearest(query, MIN_SCANNED_ROWS)
-        looked_at = max(looked_at, sum(place.stop - place.start for place in places))
         hits = keys(index.search(query, 10))
         assert set(hits) <= set(alive)
         found += len(set(hits) & set(exact(vectors, query, 10, alive)))
-    assert looked_at < 0.5 * count
-    assert found >= 0.9 * 10 * len(queries)
+    assert found >= 0.97 * 10 * len(queries)
 
 
 def test_a_filter_that_names_nothing_finds_nothing(tmp_path: Path) -> None:

@@ -3,9 +3,8 @@
 The manifest names the segments, their deleted documents and the last change. It is replaced atomically, so that readers
 always see a complete commit.
 
-The nearest vectors are found in three stages, each more precise and over fewer rows. In a large segment, only the
-clusters nearest to the query are scanned. The first stage counts differing signs in the prefix of each code, the second
-in the whole code, and the third computes cosines from the 8-bit vectors.
+The nearest vectors are found in three stages, each more precise and over fewer rows. The first stage counts differing
+signs in the prefix of each code, the second in the whole code, and the third computes cosines from the 8-bit vectors.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
 
@@ -46,7 +44,7 @@ BLOCK_ROWS = 8192
 COARSE_ROWS = 1024
 """Minimum number of rows that pass the first stage, approximately."""
 
-FINE_ROWS = 200
+FINE_ROWS = 400
 """Minimum number of rows that pass the second stage, approximately. More hardly improve recall."""
 
 FINE_FACTOR = 5
@@ -54,15 +52,6 @@ FINE_FACTOR = 5
 
 COARSE_FACTOR = 6
 """Rows that pass the first stage per row that passes the second, if these are many."""
-
-MIN_SCANNED_ROWS = 16_384
-"""Minimum number of rows scanned per segment; with fewer, clusters save nothing."""
-
-SCANNED_SHARE = 0.25
-"""Share of a larger segment that is scanned, in the nearest clusters."""
-
-WIDE_SHARE = 0.5
-"""A filter that matches at least this share of a segment still uses the clusters."""
 
 EXACT_ROWS = 1024
 """Up to this many rows are scored directly."""
@@ -111,23 +100,16 @@ class _CoarseMatches:
 
 @dataclass(frozen=True, slots=True)
 class _Sweep:
-    """Counts of the scanned rows of a segment."""
+    """Counts of the rows of a segment."""
 
     segment: Segment
     code: Words
     counts: Bytes
-    slices: Sequence[slice] = ()
-    """Scanned slices of the clusters, in order. Empty if all rows of the segment were scanned."""
 
     def select_within(self, threshold: int, limit: int) -> _CoarseMatches:
         """Select the rows within the threshold; if there are more than `limit`, the nearest of them."""
-        selected = rows = _select_within(self.counts, threshold, limit)
-        if self.slices:
-            starts, stops = np.array([(cluster_slice.start, cluster_slice.stop) for cluster_slice in self.slices]).T
-            ends = (stops - starts).cumsum()
-            shifts: Numbers = (stops - ends)[ends.searchsorted(selected, side="right")]
-            rows = self.segment.clusters.rows.take(selected + shifts)
-        return _CoarseMatches(self.segment, self.code, rows, self.counts[selected])
+        rows = _select_within(self.counts, threshold, limit)
+        return _CoarseMatches(self.segment, self.code, rows, self.counts[rows])
 
 
 def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
@@ -155,41 +137,25 @@ def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int
 
 
 def _sweep(selection: RowSelection, query: Float32s) -> _Sweep:
-    """Count the differing signs in the code prefixes of all rows to scan."""
+    """Count the differing signs in the code prefixes of a segment's rows."""
     segment, excluded = selection.segment, selection.excluded
     code = encode_signs(query[None, :], segment.mean)[0]
-    scanned = max(MIN_SCANNED_ROWS, int(segment.count * SCANNED_SHARE))
-    if scanned >= segment.count or selection.count < WIDE_SHARE * segment.count:
-        included = [
-            block for block in split_blocks(segment.count, BLOCK_ROWS) if excluded is None or not excluded[block].min()
-        ]
-        counts = np.full(segment.count, EXCLUDED, np.uint8)
-        _count_differences(segment.prefixes, code, [(block, counts[block]) for block in included])
-        if excluded is not None:
-            np.bitwise_or(counts, excluded, out=counts)
-        return _Sweep(segment, code, counts)
-    slices = [
-        slice(start, min(start + BLOCK_ROWS, nearest.stop))
-        for nearest in segment.clusters.select_nearest(query, scanned)
-        for start in range(nearest.start, nearest.stop, BLOCK_ROWS)
+    counts = np.full(segment.count, EXCLUDED, np.uint8)
+    blocks = [
+        block for block in split_blocks(segment.count, BLOCK_ROWS) if excluded is None or not excluded[block].min()
     ]
-    ends = [0, *accumulate(cluster_slice.stop - cluster_slice.start for cluster_slice in slices)]
-    counts = np.empty(ends[-1], np.uint8)
-    _count_differences(
-        segment.clusters.prefixes, code, zip(slices, [counts[a:b] for a, b in pairwise(ends)], strict=True)
-    )
+    _count_differences(segment.prefixes, code, [(block, counts[block]) for block in blocks])
     if excluded is not None:
-        rows = np.concatenate([segment.clusters.rows[cluster_slice] for cluster_slice in slices])
-        np.bitwise_or(counts, excluded.take(rows), out=counts)
-    return _Sweep(segment, code, counts, slices)
+        np.bitwise_or(counts, excluded, out=counts)
+    return _Sweep(segment, code, counts)
 
 
-def _count_differences(prefixes: Words, code: Words, slices: Iterable[tuple[slice, Bytes]]) -> None:
-    """Count the signs in which the prefixes of each slice differ from the code, into the array beside it."""
+def _count_differences(prefixes: Words, code: Words, blocks: Iterable[tuple[slice, Bytes]]) -> None:
+    """Count the signs in which the prefixes of each block differ from the code, into the array beside it."""
     code, shape = code[:COARSE_WORDS, None], (len(prefixes), BLOCK_ROWS)
     words, counts = np.empty(shape, np.uint64), np.empty(shape, np.uint8)
-    for cluster_slice, total in slices:
-        differing = np.bitwise_xor(prefixes[:, cluster_slice], code, out=words[:, : len(total)])
+    for block, total in blocks:
+        differing = np.bitwise_xor(prefixes[:, block], code, out=words[:, : len(total)])
         np.add.reduce(np.bitwise_count(differing, out=counts[:, : len(total)]), axis=0, out=total)
 
 

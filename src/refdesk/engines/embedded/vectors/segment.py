@@ -1,13 +1,11 @@
 """Segment: an immutable file of rows, read through a memory map, and the arrays in it.
 
 Vectors have 8 bits per dimension for scoring and one bit per dimension, a code, for scanning. A code contains the signs
-of a vector minus the index's mean. Similar vectors differ in few signs, and counting those is very cheap. Clusters let
-the search of a large segment scan only a part of it.
-
+of a vector minus the index's mean. Similar vectors differ in few signs, and counting those is so cheap that a search
+scans all rows.
 
     header · mean · documents, collections, starts of the runs · keys · scales
-    centres, ends, rows and prefixes of the clusters · code prefixes, word by word · code suffixes, row by row
-    8-bit vectors
+    code prefixes, word by word · code suffixes, row by row · 8-bit vectors
 
 Everything but codes and vectors is covered by a checksum that is verified on opening. A wrong bit in a vector costs a
 little accuracy, but a wrong row number would corrupt search results.
@@ -112,72 +110,13 @@ def encode_signs(vectors: Float32s, mean: Float32s) -> Words:
     return codes
 
 
-CLUSTER_ROWS = 4096
-"""Approximate rows per cluster: few enough to skip most of an index, and enough for one sweep."""
-
-MAX_CLUSTERS = 64
-
 COARSE_WORDS = 3
 """Words of a code that are compared first: 192 signs, whose count fits in a byte."""
 
-ROUNDS = 8
-"""K-means iterations; the centres hardly move after that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clusters:
-    """Rows of a segment, grouped by nearest centre."""
-
-    centres: Float32s
-    ends: Numbers
-    """End of each cluster in `rows`."""
-    rows: Numbers
-    """Row numbers, cluster by cluster, ascending within each."""
-    prefixes: Words
-    """Code prefixes in the same order: gathering them from the whole segment would take as long as scanning every
-    row."""
-
-    @classmethod
-    def from_assignment(cls, centres: Float32s, assignment: Numbers, prefixes: Words) -> Clusters:
-        """Group rows by the number of their nearest centre."""
-        ends = np.cumsum(np.bincount(assignment, minlength=len(centres)))
-        rows = np.argsort(assignment, kind="stable")
-        return cls(centres, ends, rows, prefixes[:, rows])
-
-    def select_nearest(self, query: Float32s, wanted: int) -> list[slice]:
-        """Return slices of the clusters nearest to a query that have this many rows together."""
-        ends, found = [0, *self.ends.tolist()], list[slice]()
-        for cluster in np.argsort(-np.vecdot(self.centres, query)).tolist():
-            if wanted <= 0:
-                break
-            wanted -= ends[cluster + 1] - ends[cluster]
-            found.append(slice(ends[cluster], ends[cluster + 1]))
-        return found
-
-
-def find_centres(sample: Float32s, count: int) -> Float32s:
-    """Compute centres of a sample by k-means. Deterministic."""
-    centres = sample[np.linspace(0, len(sample) - 1, count).astype(np.int64)].copy()
-    for _ in range(ROUNDS if count > 1 else 0):
-        assignment = assign_centres(sample, centres)
-        for number in range(count):
-            own = sample[assignment == number]
-            if len(own):
-                centres[number] = own.mean(axis=0)
-    return centres
-
-
-def assign_centres(vectors: Float32s, centres: Float32s) -> Numbers:
-    """Return the number of the nearest centre for each vector."""
-    # Squared distance without the vector's own norm, which is the same for all centres.
-    assignment: Numbers = np.argmin((centres * centres).sum(axis=1) - 2 * (vectors @ centres.T), axis=1)
-    return assignment
-
-
-MAGIC = b"RDVEC003"
+MAGIC = b"RDVEC004"
 _HEADER = struct.Struct("<8sQQII")
 
-CHECKED_SECTIONS = ("mean", "documents", "collections", "starts", "keys", "scales", "centres", "ends", "clustered")
+CHECKED_SECTIONS = ("mean", "documents", "collections", "starts", "keys", "scales")
 """Sections that the checksum covers, in its order."""
 
 ALIGNMENT = 64
@@ -209,11 +148,6 @@ class Layout:
         return sections
 
     @property
-    def clusters(self) -> int:
-        """Number of clusters."""
-        return min(max(self.rows // CLUSTER_ROWS, 1), MAX_CLUSTERS)
-
-    @property
     def size(self) -> int:
         """File size in bytes; the vectors are the last section."""
         return self.sections["vectors"][0] + self.rows * self.dimensions
@@ -230,10 +164,6 @@ class Layout:
             ("starts", "<i8", (self.runs + 1,)),
             ("keys", "<i8", (self.rows,)),
             ("scales", "<f4", (self.rows,)),
-            ("centres", "<f4", (self.clusters, self.dimensions)),
-            ("ends", "<i8", (self.clusters,)),
-            ("clustered", "<i8", (self.rows,)),
-            ("clustered_prefixes", "<u8", (self._prefix_words, self.rows)),
             ("prefixes", "<u8", (self._prefix_words, self.rows)),
             ("suffixes", "<u8", (self.rows, count_code_words(self.dimensions) - self._prefix_words)),
             ("vectors", "|i1", (self.rows, self.dimensions)),
@@ -266,8 +196,6 @@ class Segment:
         """Code prefixes, one array per word: all rows are scanned one word at a time."""
         self.suffixes: Words = parts.pop("suffixes")
         """Code suffixes, one row per code: a few are looked up at random positions."""
-        names = ("centres", "ends", "clustered", "clustered_prefixes")
-        self.clusters = Clusters(*(parts.pop(name) for name in names))
         self.table = RowTable(**parts)
 
     @property
@@ -320,10 +248,9 @@ def write_segment(path: Path, sources: Sequence[SegmentSource], mean: Float32s) 
     layout = Layout(len(merged.keys), len(merged.documents), len(mean))
     if layout.rows >= MIN_MEAN_ROWS:
         mean = merged.compute_mean(len(mean))
-    centres = merged.find_centres(layout.clusters)
     with path.open("wb") as file:
-        clusters = _write_vectors(file, layout, merged, mean, centres)
-        _write_table(file, layout, merged, mean, clusters)
+        _write_vectors(file, layout, merged, mean)
+        _write_table(file, layout, merged, mean)
         file.flush()
         os.fsync(file.fileno())
 
@@ -363,12 +290,6 @@ class _MergedRows:
             total += dequantize(self.read_vectors(block), self.scales[block]).sum(axis=0)
         return (total / len(self.keys)).astype(np.float32)
 
-    def find_centres(self, count: int) -> Float32s:
-        """Return cluster centres from an evenly spaced sample."""
-        step = -(-len(self.keys) // WRITE_BLOCK_ROWS)
-        sample = slice(None, None, max(step, 1))
-        return find_centres(dequantize(self.read_vectors(sample), self.scales[sample]), count)
-
 
 def _repeat_per_row(source: SegmentSource, values: Numbers) -> Numbers:
     return np.repeat(values[source.alive], source.table.lengths[source.alive])
@@ -378,11 +299,10 @@ def _differs_from_previous(values: Numbers) -> Flags:
     return np.append(True, values[1:] != values[:-1])
 
 
-def _write_table(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Float32s, clusters: Clusters) -> None:
+def _write_table(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Float32s) -> None:
     names = ("documents", "collections", "starts", "keys", "scales")
     columns: dict[str, NDArray[Any]] = {"mean": mean, **{name: getattr(merged, name) for name in names}}
-    columns |= {"centres": clusters.centres, "ends": clusters.ends, "clustered": clusters.rows}
-    for name, values in {**columns, "clustered_prefixes": clusters.prefixes}.items():
+    for name, values in columns.items():
         file.seek(layout.sections[name][0])
         file.write(values.tobytes())
     file.seek(0)
@@ -396,21 +316,17 @@ def _checksum(columns: Iterable[NDArray[Any]]) -> int:
     return checksum
 
 
-def _write_vectors(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Float32s, centres: Float32s) -> Clusters:
-    """Write the vectors and their codes. Returns the clusters."""
+def _write_vectors(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Float32s) -> None:
+    """Write the vectors and their codes."""
     sections = layout.sections
     vectors_at = sections["vectors"][0]
-    assignment = np.zeros(layout.rows, np.int64)
     codes = np.empty((count_code_words(layout.dimensions), layout.rows), np.uint64)
     for block in split_blocks(layout.rows, WRITE_BLOCK_ROWS):
         vectors = merged.read_vectors(block)
-        exact = dequantize(vectors, merged.scales[block])
-        assignment[block] = assign_centres(exact, centres)
-        codes[:, block] = encode_signs(exact, mean).T
+        codes[:, block] = encode_signs(dequantize(vectors, merged.scales[block]), mean).T
         file.seek(vectors_at + block.start * layout.dimensions)
         file.write(vectors.tobytes())
     prefixes, suffixes = codes[:COARSE_WORDS], codes[COARSE_WORDS:].T
     for name, values in (("prefixes", prefixes), ("suffixes", suffixes)):
         file.seek(sections[name][0])
         file.write(values.tobytes())
-    return Clusters.from_assignment(centres, assignment, prefixes)
