@@ -12,6 +12,7 @@ from refdesk.engines.analyzer import (
     extract_index_terms,
     find_identifiers,
     find_name_terms,
+    is_question,
     is_stop_word,
     match_terms,
     strip_markdown,
@@ -171,3 +172,19 @@ def test_names_that_are_meant_literally_are_found_in_a_query(query: str, names: 
 def test_identifiers_of_any_form_are_names_and_words_are_not() -> None:
     asked = "Does asyncio.wait_for() raise TimeoutError when my_job runs out of the box, e.g. at 3.5 s?"
     assert find_name_terms(asked) == {"asyncio.wait_for", "timeouterror", "my_job"}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("How do I roll back a release", True),
+        ("fix the message of my last commit", True),
+        ("json or jsonb?", True),
+        ("git fetch --depth vs --deepen", False),
+        ("Using amcheck Effectively", False),
+        ("Vitamin D deficiency is linked to depression.", False),
+        ("fatal: refusing to merge unrelated histories", False),
+    ],
+)
+def test_questions_are_told_from_keywords_and_statements(query: str, expected: bool) -> None:
+    assert is_question(query) is expected

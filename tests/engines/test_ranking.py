@@ -52,6 +52,12 @@ def test_the_weight_says_how_much_words_count() -> None:
     assert fuse_scores(lexical, semantic, weight=0.0)[1] == 1.0
 
 
+def test_lexical_matches_of_few_query_terms_count_less() -> None:
+    lexical, semantic = [3.0, 2.0], [0.4, 0.6]
+    assert np.argmax(fuse_scores(lexical, semantic, highest=4.0)) == 0
+    assert np.argmax(fuse_scores(lexical, semantic, highest=30.0)) == 1
+
+
 def test_how_near_a_candidate_of_words_is_counts_although_meaning_did_not_find_it() -> None:
     one, two, three = fuse_scores([10.0, 10.0, NAN], [0.2, 0.6, 0.9])
     assert two > one > three
@@ -62,7 +68,7 @@ def test_a_candidate_whose_meaning_nobody_knows_yet_is_judged_by_its_words() -> 
 
 
 def test_one_index_alone_keeps_its_order() -> None:
-    assert fuse_scores([3.0, 2.0, 1.5], [NAN] * 3) == [1.0, 2 / 3, 0.5]
+    assert fuse_scores([3.0, 2.0, 1.5], [NAN] * 3) == pytest.approx([1.0, 2 / 3, 0.5])
     assert fuse_scores([NAN] * 2, [0.4, 0.2]) == pytest.approx([1.0, 0.5])
     assert fuse_scores([], []) == []
 

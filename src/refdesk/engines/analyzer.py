@@ -66,6 +66,12 @@ _IDENTIFIER = re.compile(
     r"|(?<![\w$/-])[a-z]+(?:[A-Z][a-z0-9]+)+(?![./-]?\w)"
     r"|(?<![\w$/-])[A-Za-z][A-Za-z0-9]+(?=\()"  # a function
 )
+_QUESTION = re.compile(
+    r"[?？]|\b(?:i|i'm|i've|i'd|my|me|mine|we|our|us)\b"
+    r"|^\W*(?:how|what|whats|why|when|where|which|who|whose|can|could|do|does|did|is|are|was|were|has|have|should|would"
+    r"|will|may|must|any)\b",
+    re.IGNORECASE,
+)
 _NAME = re.compile(r"\w*[A-Za-z0-9]_\w+|\w*[a-z][A-Z]\w*|\w{2,}(?:\.\w{2,})+")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SPACELESS_RUN = re.compile(f"[{_SPACELESS}]+")
@@ -143,6 +149,11 @@ def match_terms(markdown: str, query_terms: Mapping[str, float]) -> set[str]:
     """
     words = set(_WORD.findall(_strip_marks(_strip_links(markdown))))
     return {term for word in words for term in _expand_word(word) if term in query_terms}
+
+
+def is_question(query: str) -> bool:
+    """Whether a query is a question in a person's own words, as opposed to keywords, a title or a statement."""
+    return _QUESTION.search(query) is not None
 
 
 def find_identifiers(query: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Ranking of search candidates: fusion of lexical and semantic scores, then reranking by text.
 
-Pure functions. `fuse` sees the scores of hundreds of candidates, `rank` the texts of the best ones. The weights are few
-and the same for all queries: a compromise between titles, questions, sentences and claims. Differences between
-neighbouring values are below what such test sets can resolve.
+Pure functions. `fuse` sees the scores of hundreds of candidates, `rank` the texts of the best ones. The weights are a
+compromise between titles, questions, sentences and claims. Differences between neighbouring values are below what such
+test sets can resolve.
 """
 
 from __future__ import annotations
@@ -22,28 +22,25 @@ from refdesk.engines import analyzer
 
 Scores = NDArray[np.float64]
 
-LEXICAL_WEIGHT = 0.5
-"""Weight of the lexical score; the semantic score has the rest. A higher value helps titles and hurts paraphrased
-claims."""
+LEXICAL_WEIGHT, QUESTION_LEXICAL_WEIGHT = 0.6, 0.45
+"""Weight of the lexical score for statements and keywords, and for questions; the semantic score has the rest. Who asks
+rarely uses the words of the answer, but titles, claims and error messages do."""
 
 HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 
-INNER_HEADING_WEIGHT = 0.2
+INNER_HEADING_WEIGHT = 0.1
 """The same for the innermost heading below the title, which says most about the passage. The title counts once."""
 
-NAME_WEIGHT = 0.3
+NAME_WEIGHT = 0.2
 """Bonus for a passage that defines all identifiers of the query."""
 
-SUPPORT_WEIGHT = 0.2
-"""Bonus for a passage whose document has other sections that score as well: a page about the topic beats one that
+SUPPORT_WEIGHT = 0.15
+"""Bonus for a passage whose document has another section that scores as well: a page about the topic beats one that
 mentions it.
 
 Other passages of the same section don't count, or long texts would be preferred to short ones.
 """
-
-SUPPORTING_SECTIONS = 2
-"""Other sections of the document that count for it."""
 
 LINK_LIST_PENALTY = 0.2
 """Penalty for a passage that is mostly links (a table of contents, an index)."""
@@ -130,18 +127,23 @@ class _Scored:
     base_score: float = 0.0
 
 
-def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT) -> Scores:
-    """Combine lexical and semantic scores into one between 0 and 1. NaN means unknown.
+def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT, highest: float | None = None) -> Scores:
+    """Combine lexical scores and cosines into one score relative to the best candidate. NaN means unknown.
 
-    Each score is normalized by its maximum. Callers should also pass the semantic score of candidates that only the
-    lexical search found: cosines fall off so slowly that assuming 0 would be far off. A candidate without a semantic
-    score is judged by its lexical one. If one of the two is unknown for all candidates, the other is used alone.
+    With `highest`, the highest possible lexical score, lexical scores are shares of it: the best match of a long query
+    often has only a few of its terms, and then the cosine decides. Otherwise each score is normalized by its maximum.
+
+    Callers should also pass the cosine of candidates that only the lexical search found: cosines fall off so slowly
+    that assuming 0 would be far off. A candidate without a cosine is judged by its lexical score. If one of the two is
+    unknown for all candidates, the other is used alone.
     """
-    lexical_score, semantic_score = _normalize(lexical), _normalize(semantic)
+    lexical_score = _normalize(lexical) if highest is None else np.maximum(lexical, 0.0) / highest
+    semantic_score = _normalize(semantic) if highest is None else np.maximum(semantic, 0.0)
     if np.isnan(lexical_score).all():
-        return np.fmax(semantic_score, 0.0)
+        return _normalize(np.fmax(semantic_score, 0.0))
     lexical_part = np.fmax(lexical_score, 0.0)  # NaN becomes 0
-    return weight * lexical_part + (1 - weight) * np.where(np.isnan(semantic_score), lexical_part, semantic_score)
+    semantic_part = np.where(np.isnan(semantic_score), lexical_part, semantic_score)
+    return _normalize(weight * lexical_part + (1 - weight) * semantic_part)
 
 
 def select_top(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.intp]:
@@ -224,7 +226,7 @@ def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandid
             score += INNER_HEADING_WEIGHT * query_terms.compute_coverage(inner)
         score += NAME_WEIGHT * query_terms.compute_name_share(one)
         if one.document in best:
-            score += SUPPORT_WEIGHT * _compute_support(one.section, best[one.document])
+            score += SUPPORT_WEIGHT * next(support for support, other in best[one.document] if other != one.section)
         score += LEAD_WEIGHT * max(1 - (one.ordinal - 1) / LEAD_CHUNKS, 0.0)
         if _is_link_list(one.text):
             score -= LINK_LIST_PENALTY
@@ -232,23 +234,16 @@ def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandid
 
 
 def _collect_best_sections(candidates: Sequence[ChunkCandidate]) -> dict[int, list[tuple[float, str]]]:
-    """Return the best sections of each document that has several: one more than are counted."""
+    """Return the two best sections of each document that has several."""
     found: dict[int, dict[str, float]] = {}
     for one in candidates:
         sections = found.setdefault(one.document, {})
         sections[one.section] = max(one.fused, sections.get(one.section, 0.0))
     return {
-        document: sorted(((score, section) for section, score in sections.items()), reverse=True)[
-            : SUPPORTING_SECTIONS + 1
-        ]
+        document: sorted(((score, section) for section, score in sections.items()), reverse=True)[:2]
         for document, sections in found.items()
         if len(sections) > 1
     }
-
-
-def _compute_support(section: str, best: Sequence[tuple[float, str]]) -> float:
-    """Return the mean score of the document's best other sections. Missing ones count 0."""
-    return sum([score for score, other in best if other != section][:SUPPORTING_SECTIONS]) / SUPPORTING_SECTIONS
 
 
 @lru_cache(maxsize=HEADING_CACHE_SIZE)

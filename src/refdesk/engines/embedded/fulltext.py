@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from math import log1p
 from pathlib import Path
 from threading import Lock
 from typing import cast
@@ -56,6 +57,9 @@ OVERFETCH_FACTOR = 4
 
 TERM_CACHE_SIZE = 8192
 """Query terms cached with their document frequency, since most queries share some with others."""
+
+BM25_K1 = 1.2
+"""Term frequency saturation of tantivy's scores."""
 
 _TOKENIZER_NAME = f"refdesk-words-{analyzer.VERSION}"
 _MARK_ROLE = "mark"
@@ -128,6 +132,11 @@ class _Snapshot:
             if len(self._counts) > TERM_CACHE_SIZE:
                 self._counts.clear()
         return found
+
+    def compute_max_score(self, word: str) -> float:
+        """Return the limit of a term's BM25 score in the body; 0 if no entry has it."""
+        count = self.count_matches("body", word)
+        return (1 + BM25_K1) * log1p((self.searcher.num_docs - count + 0.5) / (count + 0.5)) if count else 0.0
 
 
 class FullText:
@@ -206,6 +215,15 @@ class FullText:
             return _search_keys(
                 searcher, _build_query(query_terms, [*filters, *_build_filters("document", documents)]), limit
             )
+
+    def compute_highest_score(self, query: str) -> float:
+        """Return the score that a chunk would have with countless occurrences of all query terms in the index."""
+        terms, snapshot = analyzer.weigh_query_terms(query), self._snapshot
+        if snapshot is None or not terms:
+            return 0.0
+        with _translate_errors(self._folder):
+            body = _select_terms(snapshot, terms, frozenset(), self._frequent).body
+            return sum([weight * snapshot.compute_max_score(word) for word, weight in body.items()])
 
     def has_term(self, term: str, collections: Sequence[int] | None = None) -> bool:
         """Whether a term occurs in any chunk."""

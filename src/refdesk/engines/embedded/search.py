@@ -67,8 +67,10 @@ class PreparedSearch:
     @property
     def lexical_weight(self) -> float:
         """Weight of the lexical score."""
-        given = self.search.semantic_weight
-        return ranking.LEXICAL_WEIGHT if given is None else 1 - given
+        if (given := self.search.semantic_weight) is not None:
+            return 1 - given
+        is_question = analyzer.is_question(self.search.query)
+        return ranking.QUESTION_LEXICAL_WEIGHT if is_question else ranking.LEXICAL_WEIGHT
 
 
 class HybridSearcher:
@@ -161,12 +163,6 @@ class _Candidates:
     def take(self, places: NDArray[np.intp]) -> _Candidates:
         return _Candidates(self.keys[places], self.lexical[places], self.semantic[places])
 
-    def select_best(self, prepared: PreparedSearch, count: int) -> tuple[_Candidates, Scores]:
-        """Return the best candidates and their fused scores in descending order."""
-        fused = ranking.fuse(self.lexical, self.semantic, weight=prepared.lexical_weight)
-        places = ranking.select_top(self.keys, fused, count)
-        return self.take(places), fused[places]
-
     def blend(self, shards: Sequence[_Shard], prepared: PreparedSearch, chunks: Mapping[int, _ChunkRow]) -> Scores:
         """Return the similarities of the candidates, blended with those of their neighbours in continuous text."""
         similarities = dict[int, float]()
@@ -228,7 +224,15 @@ class _Shard:
         if prepared.search.mode == "semantic":
             return _EMPTY
         keys, scores = index.search(prepared.search.query, prepared.scale(LEXICAL_CANDIDATES), **where)
-        return keys, scores * (log(self.max_count + 2) / log(index.count + 2))
+        return keys, scores * self._size_factor
+
+    @property
+    def _size_factor(self) -> float:
+        return log(self.max_count + 2) / log(self.store.fulltext.count + 2)
+
+    def compute_highest_score(self, query: str) -> float:
+        """Return the highest possible lexical score."""
+        return self.store.fulltext.compute_highest_score(query) * self._size_factor
 
     def _search_semantic(self, prepared: PreparedSearch, where: Mapping[str, Any]) -> tuple[Keys, NDArray[np.float32]]:
         index = self.store.vectors
@@ -362,10 +366,13 @@ class _ChunkRow(NamedTuple):
 def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[Hit]:
     search = prepared.search
     shards, found = _collect_candidates(shards, prepared)
-    found, fused = found.select_best(prepared, max(RERANKED, 2 * search.limit))
+    highest = max((shard.compute_highest_score(search.query) for shard in shards), default=0.0) or None
+    fuse = partial(ranking.fuse, weight=prepared.lexical_weight, highest=highest)
+    fused = fuse(found.lexical, found.semantic)
+    found = found.take(ranking.select_top(found.keys, fused, max(RERANKED, 2 * search.limit)))
     chunks = {chunk.key: chunk for shard in shards for chunk in shard.read_chunks(found.keys)}
     blended = found.blend(shards, prepared, chunks)
-    fused = ranking.fuse(found.lexical, blended, weight=prepared.lexical_weight)
+    fused = fuse(found.lexical, blended)
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].to_candidate(score, similarity) for key, score, similarity in scored if key in chunks]
     best = [(chunks[one.key], one) for one in ranking.rank(search.query, candidates, search.limit)]
