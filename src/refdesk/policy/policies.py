@@ -168,7 +168,8 @@ class Observe:
             self._metrics.count_call(method, tool, outcome, seconds)
             if tool:
                 self._metrics.add_tokens_served(tool, estimate_tokens(characters))
-            self._log.call(call, target, outcome, seconds)
+            if self._log.includes_calls:
+                self._log.call(call, target, outcome, seconds)
 
 
 @asynccontextmanager

@@ -78,10 +78,11 @@ class Log:
             processors=[_add_trace_id, self._report_error, *_build_processors(style, colors=terminal), self._mask],
             wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         ).bind()
-        self._calls_as_json = style == "json" and LEVELS[level] <= logging.INFO
+        self.includes_calls = LEVELS[level] <= logging.INFO
+        self._calls_as_json = style == "json"
 
     def call(self, call: Call, target: str, outcome: str, seconds: float) -> None:
-        """Log a call without its arguments."""
+        """Log a call without its arguments, for a log that `includes_calls`."""
         caller = call.caller
         fields = {
             "timestamp": _now(UTC),
