@@ -17,14 +17,14 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 from refdesk.config.models import ApiKey, Config
+from refdesk.config.placeholders import expand, map_strings
 from refdesk.config.rules import check_rules
 from refdesk.config.server_entries import ServerEntries, read_entries
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.config.settings import ENVIRONMENT, SERVERS, SETTINGS, Setting, SettingValue, assign
 from refdesk.config.types import MASK, is_encodable, mask_url
-from refdesk.config.variables import expand, map_strings
-from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 from refdesk.errors import ConfigError
 
 FILE_NAME = "refdesk.yaml"

@@ -18,9 +18,9 @@ import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.types import YEAR_SECONDS, Unit, Url
-from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 
 
 @dataclass(frozen=True, slots=True)
