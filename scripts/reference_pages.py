@@ -25,7 +25,7 @@ from refdesk.config.environment import ENVIRONMENT, Variable
 from refdesk.config.loading import load
 from refdesk.config.models import ApiKey
 from refdesk.config.server_model import DocsSource, McpServerConfig
-from refdesk.config.settings import SETTINGS, Setting, list_settings
+from refdesk.config.setting_keys import SETTINGS, Setting, list_settings
 from refdesk.inbound.jsonrpc import http_status
 from refdesk.telemetry.metrics import Metrics
 

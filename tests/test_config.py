@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from refdesk.config.environment import ENVIRONMENT
 from refdesk.config.loading import find_config_file, load
 from refdesk.config.models import ApiKey, Config, ServerConfig
-from refdesk.config.settings import SETTINGS, describe_settings
+from refdesk.config.setting_keys import SETTINGS, describe_settings
 from refdesk.config.types import Url
 from refdesk.errors import ConfigError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.config.environment import ENVIRONMENT
-from refdesk.config.settings import SETTINGS
+from refdesk.config.setting_keys import SETTINGS
 from reference_pages import FOLDER, PAGES, render_settings_page
 
 

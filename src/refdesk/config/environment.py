@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refdesk.config.messages import Fault, quoted
-from refdesk.config.settings import SETTINGS, SettingValue, assign
+from refdesk.config.setting_keys import SETTINGS, SettingValue, assign
 from refdesk.config.types import MASK
 
 PREFIX = "REFDESK__"

@@ -24,7 +24,7 @@ from refdesk.config.placeholders import expand, map_strings
 from refdesk.config.rules import check_rules
 from refdesk.config.server_entries import ServerEntries, read_entries
 from refdesk.config.server_model import McpServerConfig, ToolRules
-from refdesk.config.settings import SERVERS, SETTINGS, Setting, SettingValue, assign
+from refdesk.config.setting_keys import SERVERS, SETTINGS, Setting, SettingValue, assign
 from refdesk.config.types import MASK, is_encodable, mask_url
 from refdesk.errors import ConfigError
 

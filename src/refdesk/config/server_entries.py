@@ -19,7 +19,7 @@ from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, 
 from refdesk.config.placeholders import expand_for_server
 from refdesk.config.plain_files import read_plain_text
 from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
-from refdesk.config.settings import SERVERS
+from refdesk.config.setting_keys import SERVERS
 from refdesk.config.types import MASK, is_encodable
 
 NAME = re.compile(r"(?! )[A-Za-z0-9._ -]{1,64}(?<! )")

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from refdesk.config.environment import ENVIRONMENT
 from refdesk.config.models import Config
-from refdesk.config.settings import SERVERS, SETTINGS, get_section_model
+from refdesk.config.setting_keys import SERVERS, SETTINGS, get_section_model
 from refdesk.config.types import Url
 
 COMMENT_WIDTH = 100
