@@ -79,12 +79,7 @@ class Conversions:
     """Converts files for tenants with shared sandboxes and a shared store."""
 
     def __init__(
-        self,
-        sandbox: Sandbox,
-        internal_sandbox: Sandbox,
-        store: Store,
-        fetcher: Fetcher,
-        metrics: Metrics,
+        self, sandbox: Sandbox, internal_sandbox: Sandbox, store: Store, fetcher: Fetcher, metrics: Metrics
     ) -> None:
         self._sandbox = sandbox
         self._internal_sandbox = internal_sandbox

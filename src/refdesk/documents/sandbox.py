@@ -135,13 +135,7 @@ class Sandbox:
         """Restrictions active in the worker started last; see `sandbox_worker.confine`."""
 
     async def run(
-        self,
-        job: Mapping[str, Any],
-        *,
-        source: int,
-        output: int,
-        seconds: float,
-        progress: Progress | None = None,
+        self, job: Mapping[str, Any], *, source: int, output: int, seconds: float, progress: Progress | None = None
     ) -> dict[str, Any]:
         """Run one job in a worker and return its result.
 
