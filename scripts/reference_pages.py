@@ -21,10 +21,11 @@ from refdesk.app import open_desk
 from refdesk.cli.ask import complete_schema, list_all_tools
 from refdesk.cli.error_report import ExitCode
 from refdesk.cli.parser import cli
+from refdesk.config.environment import ENVIRONMENT, Variable
 from refdesk.config.loading import load
 from refdesk.config.models import ApiKey
 from refdesk.config.server_model import DocsSource, McpServerConfig
-from refdesk.config.settings import ENVIRONMENT, SETTINGS, Setting, Variable, list_settings
+from refdesk.config.setting_keys import SETTINGS, Setting, list_settings
 from refdesk.inbound.jsonrpc import http_status
 from refdesk.telemetry.metrics import Metrics
 

@@ -16,7 +16,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import Annotations, Call
 from refdesk.config.models import Config
 from refdesk.errors import DocumentNotFound, EngineError
-from refdesk.inbound.http import HttpApp
+from refdesk.inbound.http_app import HttpApp
 from refdesk.inbound.http_server import HttpServer, bind, open_http, url_of
 from refdesk.tools.json_schema import Arguments, Result
 from refdesk.tools.registry import Tool

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from refdesk.config.environment import ENVIRONMENT
 from refdesk.config.loading import find_config_file, load
 from refdesk.config.models import ApiKey, Config, ServerConfig
-from refdesk.config.settings import ENVIRONMENT, SETTINGS, describe_settings
+from refdesk.config.setting_keys import SETTINGS, describe_settings
 from refdesk.config.types import Url
 from refdesk.errors import ConfigError
 

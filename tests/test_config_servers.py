@@ -15,7 +15,7 @@ from refdesk.config.loading import load, load_servers_again
 from refdesk.config.models import Config
 from refdesk.config.server_entries import IGNORED, KEYS, KNOWN, read_entries
 from refdesk.config.server_model import McpServerConfig
-from refdesk.config.settings import describe_settings
+from refdesk.config.setting_keys import describe_settings
 from refdesk.errors import ConfigError
 from refdesk.telemetry.log import iter_secrets
 

@@ -23,8 +23,8 @@ from refdesk.console.console import Console
 from refdesk.console.document_methods import ConsoleDocuments
 from refdesk.console.feed import Feed
 from refdesk.console.server_methods import Servers
-from refdesk.documents.conversion_limits import MAX_FILE_BYTES
 from refdesk.documents.conversions import Conversions
+from refdesk.documents.file_limits import MAX_FILE_BYTES
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import OwnServers, ServerFilesWatcher, list_server_files, load_servers

@@ -22,7 +22,7 @@ REQUIREMENTS = {
             "inbound/test_sessions.py::test_open_sessions_hear_that_a_list_changed",
             "inbound/test_sessions.py::test_listeners_of_the_newest_revision_hear_it_too",
             "inbound/test_sessions.py::test_a_cancelled_call_stops_the_work_behind_it",
-            "inbound/test_door.py::test_a_long_list_comes_in_pages",
+            "inbound/test_http_app.py::test_a_long_list_comes_in_pages",
             "behaviour/test_every_way_in.py::test_templates_are_listed_and_their_variables_completed",
         ),
     ),
@@ -36,10 +36,10 @@ REQUIREMENTS = {
     "P3": Requirement(
         "Plain curl works with only a Content-Type; ids are echoed and a notification gets 202.",
         (
-            "inbound/test_door.py::test_curl_needs_only_a_content_type",
-            "inbound/test_door.py::test_ids_are_echoed_as_they_came",
-            "inbound/test_door.py::test_a_notification_gets_202_and_no_body",
-            "inbound/test_door.py::test_initialize_works_without_a_session",
+            "inbound/test_http_app.py::test_curl_needs_only_a_content_type",
+            "inbound/test_http_app.py::test_ids_are_echoed_as_they_came",
+            "inbound/test_http_app.py::test_a_notification_gets_202_and_no_body",
+            "inbound/test_http_app.py::test_initialize_works_without_a_session",
         ),
     ),
     "P4": Requirement(
@@ -53,7 +53,7 @@ REQUIREMENTS = {
             "behaviour/test_every_way_in.py::test_a_cursor_that_no_list_gave_is_refused",
             "behaviour/test_every_way_in.py::test_an_engine_that_is_down_is_an_error_with_a_time_to_come_back",
             "behaviour/test_every_way_in.py::test_an_unforeseen_failure_tells_nothing_of_the_inside",
-            "inbound/test_door.py::test_a_malformed_message_is_told_what_is_wrong",
+            "inbound/test_http_app.py::test_a_malformed_message_is_told_what_is_wrong",
         ),
     ),
     "P5": Requirement(
@@ -82,8 +82,8 @@ REQUIREMENTS = {
     "P7": Requirement(
         "/health, /ready, /metrics and / tell how the server is.",
         (
-            "inbound/test_door.py::test_the_pages_tell_how_the_server_is",
-            "inbound/test_door.py::test_every_call_is_counted_and_no_made_up_name_becomes_a_label",
+            "inbound/test_http_app.py::test_the_pages_tell_how_the_server_is",
+            "inbound/test_http_app.py::test_every_call_is_counted_and_no_made_up_name_becomes_a_label",
         ),
     ),
     "P8": Requirement(
@@ -100,9 +100,9 @@ REQUIREMENTS = {
     "P8a": Requirement(
         "A bare GET is refused at once, a bad id is never swallowed, and one id is in flight only once.",
         (
-            "inbound/test_door.py::test_a_bare_get_is_answered_at_once_with_405",
-            "inbound/test_door.py::test_an_id_that_is_none_is_an_error_and_never_swallowed",
-            "inbound/test_door.py::test_two_calls_of_one_id_in_a_session_cannot_be_in_flight",
+            "inbound/test_http_app.py::test_a_bare_get_is_answered_at_once_with_405",
+            "inbound/test_http_app.py::test_an_id_that_is_none_is_an_error_and_never_swallowed",
+            "inbound/test_http_app.py::test_two_calls_of_one_id_in_a_session_cannot_be_in_flight",
             "inbound/test_stdio.py::test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again",
         ),
     ),
@@ -124,9 +124,9 @@ REQUIREMENTS = {
     "Y2": Requirement(
         "Origin and Host are checked, and CORS is for those that are configured.",
         (
-            "inbound/test_door.py::test_a_foreign_origin_is_refused_everywhere",
-            "inbound/test_door.py::test_a_foreign_host_is_refused_everywhere",
-            "inbound/test_door.py::test_a_configured_origin_may_call_and_may_ask_first",
+            "inbound/test_http_app.py::test_a_foreign_origin_is_refused_everywhere",
+            "inbound/test_http_app.py::test_a_foreign_host_is_refused_everywhere",
+            "inbound/test_http_app.py::test_a_configured_origin_may_call_and_may_ask_first",
         ),
     ),
     "Y3": Requirement(
@@ -171,8 +171,8 @@ REQUIREMENTS = {
     "Y6": Requirement(
         "Every call has a deadline, and a client that goes away stops the work behind it.",
         (
-            "inbound/test_door.py::test_a_call_that_lasts_too_long_is_stopped_and_told_so",
-            "inbound/test_door.py::test_a_client_that_leaves_stops_the_work_behind_it",
+            "inbound/test_http_app.py::test_a_call_that_lasts_too_long_is_stopped_and_told_so",
+            "inbound/test_http_app.py::test_a_client_that_leaves_stops_the_work_behind_it",
         ),
     ),
     "Y7": Requirement(

@@ -15,7 +15,8 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.install import find_program
 from refdesk.config.loading import load
-from refdesk.config.settings import SETTINGS, render_template
+from refdesk.config.setting_keys import SETTINGS
+from refdesk.config.template import render_template
 from refdesk.downstream.files.servers_file import load_servers
 
 Run = Callable[..., str]

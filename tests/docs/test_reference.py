@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.config.settings import ENVIRONMENT, SETTINGS
+from refdesk.config.environment import ENVIRONMENT
+from refdesk.config.setting_keys import SETTINGS
 from reference_pages import FOLDER, PAGES, render_settings_page
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from refdesk.documents.worker import HEADER, Progress, frame
+from refdesk.documents.sandbox_worker import HEADER, Progress, frame
 from refdesk.errors import CannotConvert
 
 FORGED = {"forged": True}

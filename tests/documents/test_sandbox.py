@@ -18,7 +18,7 @@ import anyio
 import pytest
 
 from refdesk.documents.sandbox import MAX_WAITING, Progress, Sandbox, SandboxLimits, open_sandbox
-from refdesk.documents.worker import PROGRESS_SECONDS
+from refdesk.documents.sandbox_worker import PROGRESS_SECONDS
 from refdesk.errors import CannotConvert, Overloaded
 from tests.processes import children
 from tests.waiting import eventually

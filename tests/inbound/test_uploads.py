@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from refdesk.documents.conversion_limits import MAX_FILE_BYTES
+from refdesk.documents.file_limits import MAX_FILE_BYTES
 from tests.conftest import Serve
 from tests.real_files import OFFICE
 from tests.servers import RunningServer

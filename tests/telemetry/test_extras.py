@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE_SECONDS
 
 OPENED = """
 import asyncio, sys
-import refdesk.app, refdesk.inbound.http
+import refdesk.app, refdesk.inbound.http_app
 from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.telemetry.extras import open_reports, open_spans
 

@@ -24,8 +24,10 @@ def test_everything_that_the_policies_tell_is_shown() -> None:
     metrics.count_cache_request("hit")
     metrics.set_cache_size(3, 4096)
     metrics.count_rate_limited("tokens")
-    metrics.add_tokens_served("r2r_search", 120)
-    metrics.add_tokens_served("r2r_search", 30)
+    add_tokens = metrics.bind_call("tools/call", "r2r_search", "ok").add_tokens
+    assert add_tokens is not None
+    add_tokens(120)
+    add_tokens(30)
     metrics.count_auth_failure("expired")
     metrics.count_dependency_request("r2r", "search", "ok", 0.02)
     metrics.on_breaker_rejection("r2r")
@@ -86,7 +88,9 @@ def test_a_request_is_counted_by_how_it_ended(error: BaseException, outcome: str
 def test_made_up_labels_make_only_so_many_series() -> None:
     metrics = Metrics()
     for number in range(MAX_SERIES * 3):
-        metrics.add_tokens_served(f"made-up-{number}", 1)
+        add_tokens = metrics.bind_call("tools/call", f"made-up-{number}", "ok").add_tokens
+        assert add_tokens is not None
+        add_tokens(1)
         metrics.count_dependency_request("r2r", f"made-up-{number}", "ok", 0.1)
     (tokens,) = [family for family in metrics.registry.collect() if family.name == "refdesk_tokens_served"]
     counted = [sample.value for sample in tokens.samples if sample.name.endswith("_total")]

@@ -10,7 +10,8 @@ from pydantic import Field
 from refdesk.app import Desk
 from refdesk.calls import LOCAL, Call
 from refdesk.errors import InvalidArguments
-from refdesk.tools.json_schema import SYNONYMS, Arguments
+from refdesk.tools.json_schema import Arguments
+from refdesk.tools.lenient_arguments import SYNONYMS
 from refdesk.tools.registry import Tool
 
 pytestmark = pytest.mark.anyio

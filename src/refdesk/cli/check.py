@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from refdesk.cli.load_config import load_settings
 from refdesk.cli.terminal import print_json, print_message
 from refdesk.config.rules import require_support
-from refdesk.config.settings import describe_settings
+from refdesk.config.setting_keys import describe_settings
 from refdesk.downstream.files.servers_file import load_servers
 
 MAX_COLUMN_WIDTH = 60

@@ -20,6 +20,7 @@ from refdesk.config.models import Config
 from refdesk.documents.conversions import ConversionOptions, Export, File, open_conversions
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
+from refdesk.documents.files import open_local_file
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.ingest.sources import SourceFailure, is_url, list_folder
 from refdesk.telemetry.metrics import Metrics
@@ -141,17 +142,8 @@ def _write_output(target: Path | None, data: bytes) -> dict[str, str]:
 @contextmanager
 def open_file(path: Path) -> Iterator[File]:
     """Open a local file for conversion."""
-    try:
-        # Don't block on a pipe without a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        raise CannotOpen(f"{path} can't be opened: {error.strerror or error}.") from None
-    try:
-        if not path.is_file():
-            raise CannotOpen(f"{path} isn't a file.")
-        yield File(fd, clean_name(path.name) or "document", os.fstat(fd).st_size)
-    finally:
-        os.close(fd)
+    with open_local_file(path) as opened:
+        yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
 
 def parse_page_range(text: str | None) -> PageRange | None:

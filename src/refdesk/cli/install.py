@@ -17,7 +17,7 @@ from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.settings_files import FileChange, read_text
 from refdesk.cli.terminal import confirm, print_json, print_message, print_result, sanitize
 from refdesk.config.loading import FILE_NAME
-from refdesk.config.settings import render_template
+from refdesk.config.template import render_template
 from refdesk.config.types import has_scheme
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")

@@ -59,11 +59,7 @@ async def probe_server(name: str, server: McpServerConfig, version: str | None) 
             connected.set()
 
     connection = Connection(
-        name,
-        settings,
-        protocol_version=version,
-        on_notification=lambda *_: None,
-        on_status=signal_settled,
+        name, settings, protocol_version=version, on_notification=lambda *_: None, on_status=signal_settled
     )
     running = asyncio.create_task(connection.run())
     try:

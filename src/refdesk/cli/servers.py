@@ -17,9 +17,9 @@ from refdesk.cli.load_config import load_settings
 from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.terminal import print_json, print_message, print_result, print_table, sanitize
 from refdesk.config.models import Config
+from refdesk.config.placeholders import SERVER_VARIABLE, is_secret_name, map_strings
 from refdesk.config.server_entries import get_server_key, read_entries
 from refdesk.config.server_model import McpServerConfig
-from refdesk.config.variables import SERVER_VARIABLE, is_secret_name, map_strings
 from refdesk.downstream.files.client_files import (
     CLIENTS,
     NO_SERVERS,

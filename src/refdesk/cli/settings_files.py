@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.cli.terminal import detect_style, sanitize
-from refdesk.config.plain_files import read_plain_text
 from refdesk.downstream.files import jsonc
 from refdesk.downstream.files.client_files import MAX_BYTES
 from refdesk.errors import CannotOpen
-from refdesk.support.fs import replace_file
+from refdesk.support.fs import read_plain_text, replace_file
 
 BACKUP_SUFFIX = ".before-refdesk"
 """Suffix of the backup, which holds the content before the last change."""

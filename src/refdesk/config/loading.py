@@ -17,18 +17,18 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from refdesk.config.environment import read_environment
+from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 from refdesk.config.models import ApiKey, Config
+from refdesk.config.placeholders import expand, map_strings
 from refdesk.config.rules import check_rules
 from refdesk.config.server_entries import ServerEntries, read_entries
 from refdesk.config.server_model import McpServerConfig, ToolRules
-from refdesk.config.settings import ENVIRONMENT, SERVERS, SETTINGS, Setting, SettingValue, assign
+from refdesk.config.setting_keys import SERVERS, SETTINGS, Setting, SettingValue, assign
 from refdesk.config.types import MASK, is_encodable, mask_url
-from refdesk.config.variables import expand, map_strings
-from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 from refdesk.errors import ConfigError
 
 FILE_NAME = "refdesk.yaml"
-PREFIX = "REFDESK__"
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 
@@ -146,25 +146,6 @@ def _to_fault(setting: Setting, source: str, detail: ErrorDetails) -> Fault:
         return Fault(source, location, describe_unknown_key(suggest(str(inside[-1]), known), known))
     shown = quoted(mask_url(value) if setting.is_url and isinstance(value, str) else value)
     return Fault(source, location, explain(detail, MASK if setting.is_secret else shown, setting.choices))
-
-
-# Environment
-
-
-def read_environment(environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
-    """Yield the settings given by environment variables: the well-known ones, then `REFDESK__SECTION__KEY`."""
-    variables = {name: value for name, value in environ.items() if value.strip()}
-    effective = {variable.key: variable for variable in reversed(ENVIRONMENT) if variable.name in variables}
-    for variable in effective.values():
-        text, source = variables[variable.name], f"environment {variable.name}"
-        try:
-            yield SettingValue(variable.key, variable.parse(text), source)
-        except ValueError as error:
-            value = MASK if SETTINGS[variable.key].is_secret else quoted(text)
-            yield Fault(source, variable.key, f"{value} is not {error}")
-    for name in sorted(name for name in variables if name.upper().startswith(PREFIX)):
-        key = name[len(PREFIX) :].lower().replace("__", ".")
-        yield from assign(key, variables[name], f"environment {quoted(name)}")
 
 
 # YAML file

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from importlib.util import find_spec
 
+from refdesk.config.messages import Fault, quoted
 from refdesk.config.models import TOOLSETS, Config
-from refdesk.config.wording import Fault, quoted
 from refdesk.errors import ConfigError
 
 MIN_KEY_LENGTH = 8

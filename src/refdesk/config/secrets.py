@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
+from refdesk.config.placeholders import is_secret_name
 from refdesk.config.types import MASK, mask_url
-from refdesk.config.variables import is_secret_name
 
 MIN_SECRET_LENGTH = 4
 """Characters. Masking shorter secrets would garble ordinary words and hide nothing."""

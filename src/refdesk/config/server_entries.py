@@ -15,12 +15,12 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from refdesk.config.plain_files import read_plain_text
+from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
+from refdesk.config.placeholders import expand_for_server
 from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
-from refdesk.config.settings import SERVERS
+from refdesk.config.setting_keys import SERVERS
 from refdesk.config.types import MASK, is_encodable
-from refdesk.config.variables import expand_for_server
-from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
+from refdesk.support.fs import read_plain_text
 
 NAME = re.compile(r"(?! )[A-Za-z0-9._ -]{1,64}(?<! )")
 NAME_RULE = "a server's name is 1 to 64 letters, digits, dots, hyphens, underscores or spaces between them"

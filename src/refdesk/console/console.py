@@ -25,15 +25,12 @@ class KeyStore(Protocol):
 
     def listed(self) -> Sequence[dict[str, Any]]:
         """List the keys' properties, without the keys themselves."""
-        ...
 
     def make(self, *args: Any, **properties: Any) -> tuple[str, dict[str, Any]]:
         """Create a key with the properties of `NewKeyParams`; return it with its properties."""
-        ...
 
     def revoke(self, name: str) -> str:
         """Revoke a key and return its name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,7 @@ from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.config.server_model import McpServerConfig
-from refdesk.console.params import (
-    ApproveParams,
-    NoParams,
-    ServerLogParams,
-    SetServerParams,
-    translate_argument_names,
-)
+from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams, translate_argument_names
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.files.servers_file import OwnServers
 from refdesk.downstream.fleet.exposure import ExposedItem
@@ -45,11 +39,9 @@ class Rights(Protocol):
 
     def toolsets(self, caller: Caller) -> frozenset[str]:
         """Return the toolsets open to a caller."""
-        ...
 
     def may(self, caller: Caller, method: str) -> bool:
         """Whether a caller may call a console method."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.config.models import ConvertConfig
-from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, get_time_limit
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
 from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, Progress, open_fetcher
+from refdesk.documents.file_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, get_time_limit
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.sandbox import Sandbox, SandboxLimits, open_sandbox
@@ -79,12 +79,7 @@ class Conversions:
     """Converts files for tenants with shared sandboxes and a shared store."""
 
     def __init__(
-        self,
-        sandbox: Sandbox,
-        internal_sandbox: Sandbox,
-        store: Store,
-        fetcher: Fetcher,
-        metrics: Metrics,
+        self, sandbox: Sandbox, internal_sandbox: Sandbox, store: Store, fetcher: Fetcher, metrics: Metrics
     ) -> None:
         self._sandbox = sandbox
         self._internal_sandbox = internal_sandbox

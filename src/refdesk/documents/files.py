@@ -69,6 +69,19 @@ class OpenedFile:
         os.close(self.fd)
 
 
+def open_local_file(path: Path) -> OpenedFile:
+    """Open a regular file in any folder. Raises CannotOpen."""
+    try:
+        # Don't block on a pipe without a writer.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
+    if not path.is_file():
+        os.close(fd)
+        raise CannotOpen(f"{path} is not a file.")
+    return OpenedFile(fd, path.name, os.fstat(fd).st_size, path)
+
+
 class Roots:
     """Folders whose files callers may open. Opening blocks, so call it in a thread."""
 

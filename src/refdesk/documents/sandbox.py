@@ -26,7 +26,7 @@ import orjson
 from anyio.abc import ByteReceiveStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from refdesk.documents.worker import HEADER, MAX_FRAME_BYTES, PROGRESS_SECONDS, frame
+from refdesk.documents.sandbox_worker import HEADER, MAX_FRAME_BYTES, PROGRESS_SECONDS, frame
 from refdesk.errors import CannotConvert, Overloaded, StorageError
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ BOOT = """
 import json, sys
 given = json.loads(sys.argv[1])
 sys.path[:] = given["path"]
-from refdesk.documents.worker import main
+from refdesk.documents.sandbox_worker import main
 main(given)
 """
 """Start-up code of a worker: an isolated interpreter with the server's module path."""
@@ -132,16 +132,10 @@ class Sandbox:
         self._replaced = 0
         self._closed = False
         self.restrictions: frozenset[str] = frozenset()
-        """Restrictions active in the worker started last; see `worker.confine`."""
+        """Restrictions active in the worker started last; see `sandbox_worker.confine`."""
 
     async def run(
-        self,
-        job: Mapping[str, Any],
-        *,
-        source: int,
-        output: int,
-        seconds: float,
-        progress: Progress | None = None,
+        self, job: Mapping[str, Any], *, source: int, output: int, seconds: float, progress: Progress | None = None
     ) -> dict[str, Any]:
         """Run one job in a worker and return its result.
 

@@ -19,7 +19,6 @@ class ConsoleSubscription(Protocol):
 
         Empty after a quiet interval, None when the subscription has ended.
         """
-        ...
 
 
 class ConsoleFeed(Protocol):
@@ -43,11 +42,9 @@ class Authentication(Protocol):
     @property
     def has_keys(self) -> bool:
         """Whether callers are authenticated, by keys or tokens. Otherwise all callers are trusted alike."""
-        ...
 
     def identify(self, credential: str | None) -> Caller | Awaitable[Caller]:
         """Return the caller of a credential. Must be awaited if the token issuer may have to be asked."""
-        ...
 
 
 class ScopeRules(Protocol):
@@ -55,7 +52,6 @@ class ScopeRules(Protocol):
 
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
         """Return the scopes that a caller's access token needs for a tool, empty if scopes aren't what's missing."""
-        ...
 
 
 class ToolSchemas(Protocol):
@@ -77,7 +73,6 @@ class DownstreamServers(Protocol):
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
         """Subscribe to a resource. Must be paired with one `unsubscribe`, unless it raises."""
-        ...
 
     def unsubscribe(self, uri: str, caller: Caller) -> None: ...
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from refdesk.calls import CONSOLE, ROLES, SERVICE, SILENT, UPLOAD_METHOD, WINDOW_METHOD, Call, Caller, TenantId, UserId
 from refdesk.config.models import Config
-from refdesk.documents.conversion_limits import MAX_FILE_BYTES, MEGABYTE
+from refdesk.documents.file_limits import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import (
     ERROR_META,
     DocumentNotFound,

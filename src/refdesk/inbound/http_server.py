@@ -20,7 +20,7 @@ import uvicorn
 from refdesk.config.models import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.desk_interface import Services
-from refdesk.inbound.http import HttpApp
+from refdesk.inbound.http_app import HttpApp
 from refdesk.inbound.uvicorn_protocol import Clock, create_protocol
 
 BACKLOG = 2048

@@ -239,11 +239,7 @@ class JwksCache:
     """
 
     def __init__(
-        self,
-        settings: OAuthConfig,
-        *,
-        fetch_seconds: float = FETCH_SECONDS,
-        now: Callable[[], float] = time.monotonic,
+        self, settings: OAuthConfig, *, fetch_seconds: float = FETCH_SECONDS, now: Callable[[], float] = time.monotonic
     ) -> None:
         assert settings.issuer is not None
         self._issuer = settings.issuer.get_secret_value()

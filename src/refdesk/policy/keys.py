@@ -11,20 +11,20 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import orjson
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from refdesk.calls import DEFAULT_TENANT, ROLES, Caller, TenantId, UserId
 from refdesk.config.models import TOOLSETS, ApiKey
-from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
+from refdesk.config.state_file import edit_state, read_state
+from refdesk.errors import ConfigError, InvalidArguments, Problem
+from refdesk.support.fs import FileStamp, read_stamp
 from refdesk.validation import nearest_name, shorten
 
 FILE_NAME = "keys.json"
@@ -85,7 +85,7 @@ class StoredKey(BaseModel):
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = 1
     keys: tuple[StoredKey, ...] = ()
@@ -106,49 +106,26 @@ class KeyFile:
 
     def read(self) -> tuple[StoredKey, ...]:
         """Return all keys. Raises ConfigError if the file can't be read or parsed."""
-        try:
-            return _File.model_validate_json(self.path.read_bytes()).keys
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from error
-        except ValidationError as error:
-            where = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, where["loc"])) or "the whole"
-            raise ConfigError([f"{self.path}: is invalid ({place}: {where['msg']}); fix it"]) from None
+        return read_state(self.path, _File).keys
 
     def add(self, key: StoredKey) -> None:
         """Add a key. Names are unique."""
-        with self._lock():
-            keys = self.read()
-            if any(other.name == key.name for other in keys):
+        with edit_state(self.path, _File) as file:
+            if any(other.name == key.name for other in file.keys):
                 rule = f"there is a key named {key.name!r} already; revoke it first, or choose another name"
                 raise InvalidArguments([Problem("NAME", rule)])
-            self._replace((*keys, key))
+            file.keys = (*file.keys, key)
 
     def remove(self, name: str) -> StoredKey:
         """Remove a key and return it."""
-        with self._lock():
-            keys = self.read()
-            removed = next((key for key in keys if key.name == name), None)
+        with edit_state(self.path, _File) as file:
+            removed = next((key for key in file.keys if key.name == name), None)
             if removed is None:
-                nearest = nearest_name(name, [key.name for key in keys])
+                nearest = nearest_name(name, [key.name for key in file.keys])
                 hint = f"did you mean {nearest!r}?" if nearest else "`refdesk keys list` lists them"
                 raise InvalidArguments([Problem("NAME", f"there is no key named {name!r} in {self.path}; {hint}")])
-            self._replace(tuple(key for key in keys if key is not removed))
+            file.keys = tuple(key for key in file.keys if key is not removed)
         return removed
-
-    def _replace(self, keys: tuple[StoredKey, ...]) -> None:
-        content = _File(keys=keys).model_dump(mode="json")
-        replace_file(self.path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        try:
-            with lock_file(self.path):
-                yield
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
 class _ActiveKey(NamedTuple):

@@ -30,12 +30,12 @@ from refdesk.calls import (
     ToolEntry,
 )
 from refdesk.config.models import AuthConfig
-from refdesk.documents.tokens import estimate_tokens
+from refdesk.documents.tokens import CHARACTERS_PER_TOKEN
 from refdesk.errors import DeadlineExceeded, Forbidden, RefdeskError, Unauthenticated, UnknownResource
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.telemetry.log import Log
-from refdesk.telemetry.metrics import Metrics
+from refdesk.telemetry.metrics import CallSeries, Metrics
 from refdesk.telemetry.traces import enter_trace, leave_trace
 from refdesk.validation import shorten
 
@@ -137,6 +137,8 @@ class Observe:
     def __init__(self, log: Log, metrics: Metrics) -> None:
         self._log = log
         self._metrics = metrics
+        # Methods, tools and outcomes are few.
+        self._series: dict[tuple[str, str, str], CallSeries] = {}
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         started = perf_counter()
@@ -165,10 +167,15 @@ class Observe:
             method = call.method if call.method in KNOWN_METHODS else ""
             target = call.target if method else ""
             tool = call.tool.name if call.tool is not None else ""
-            self._metrics.count_call(method, tool, outcome, seconds)
-            if tool:
-                self._metrics.add_tokens_served(tool, estimate_tokens(characters))
-            self._log.call(call, target, outcome, seconds)
+            series = self._series.get((method, tool, outcome))
+            if series is None:
+                series = self._series[method, tool, outcome] = self._metrics.bind_call(method, tool, outcome)
+            series.increment()
+            series.observe_seconds(seconds)
+            if series.add_tokens is not None:
+                series.add_tokens(characters // CHARACTERS_PER_TOKEN)
+            if self._log.includes_calls:
+                self._log.call(call, target, outcome, seconds)
 
 
 @asynccontextmanager

@@ -15,7 +15,8 @@ from anyio import to_thread
 from yarl import URL
 
 KEEPALIVE_SECONDS = 4.0
-"""Time an idle connection is kept: less than the 5 seconds of uvicorn, which would close it during a request."""
+"""Time an idle connection is kept: less than the five seconds after which uvicorn and Node close it. A request sent
+while the server closes is lost, and a call must not be sent twice."""
 
 LARGE_BYTES = 1 << 20
 """Size from which aiohttp wants a body as a file, so that other tasks run while it is sent."""

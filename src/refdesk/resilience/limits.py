@@ -91,11 +91,9 @@ class RateLimiter(Protocol):
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
         """Take all charges, or none if one of them has to wait."""
-        ...
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
         """Correct a charge that was taken `held_seconds` ago to its real cost."""
-        ...
 
 
 class Metered:

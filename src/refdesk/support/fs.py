@@ -1,9 +1,10 @@
-"""Files shared by processes: atomic replacement, inter-process locks and stamps that show changes."""
+"""Files that others read or write, too: safe reads, atomic replacement, locks and stamps that show changes."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,28 @@ from typing import TypeAlias
 
 FileStamp: TypeAlias = tuple[int, int, int] | None
 """Inode, size and modification time of a file; None if there is no readable one."""
+
+
+def read_plain_text(path: Path, max_bytes: int) -> str:
+    """Return the text of a regular file; raise FileNotFoundError, or ValueError with a reason."""
+    try:
+        # Opening a pipe without a writer must not block.
+        with open(path.expanduser(), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("is not a regular file")
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from None
+    except RuntimeError:
+        raise ValueError("is in an unknown home folder") from None
+    if len(content) > max_bytes:
+        raise ValueError(f"is larger than {max_bytes:,} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except ValueError:
+        raise ValueError("is not UTF-8 text") from None
 
 
 def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:

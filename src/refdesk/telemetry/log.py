@@ -37,8 +37,6 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 MIN_SECRET_CHARACTERS = 6
 """Shorter secrets aren't masked: they would match ordinary words, and protect nothing."""
 
-MASK = "********"
-
 MAX_WAITING_BYTES = 1_048_576
 """Bytes to buffer for a slow reader. Beyond that, lines are dropped."""
 
@@ -78,10 +76,11 @@ class Log:
             processors=[_add_trace_id, self._report_error, *_build_processors(style, colors=terminal), self._mask],
             wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         ).bind()
-        self._calls_as_json = style == "json" and LEVELS[level] <= logging.INFO
+        self.includes_calls = LEVELS[level] <= logging.INFO
+        self._calls_as_json = style == "json"
 
     def call(self, call: Call, target: str, outcome: str, seconds: float) -> None:
-        """Log a call without its arguments."""
+        """Log a call without its arguments, for a log that `includes_calls`."""
         caller = call.caller
         fields = {
             "timestamp": _now(UTC),
@@ -142,10 +141,10 @@ class Log:
         if self._secrets is None:
             return name
         encoded = name.encode("utf-8", "replace")
-        return self._secrets.sub(MASK.encode(), encoded).decode() if self._secrets.search(encoded) else name
+        return self._secrets.sub(types.MASK.encode(), encoded).decode() if self._secrets.search(encoded) else name
 
     def _mask(self, _: Any, __: str, line: Any) -> Any:
-        return self._secrets.sub(MASK.encode(), line) if self._secrets is not None else line
+        return self._secrets.sub(types.MASK.encode(), line) if self._secrets is not None else line
 
 
 class Lines:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
@@ -47,6 +47,15 @@ class ConversionRecord:
     """Outcome of a conversion in progress, `failed` until set."""
 
     outcome: Literal["ok", "cached", "refused", "failed"] = "failed"
+
+
+class CallSeries(NamedTuple):
+    """Series that count calls. Bound once, because looking them up costs more than counting."""
+
+    increment: Callable[[], None]
+    observe_seconds: Callable[[float], None]
+    add_tokens: Callable[[float], None] | None
+    """Counts the tokens of answers. None for calls of no tool."""
 
 
 class Metrics:
@@ -95,7 +104,6 @@ class Metrics:
         self._define_dependency_metrics(registry)
         self.under_way = 0
         """Calls in progress in this process. A plain integer, because every call changes it twice."""
-        self._children: dict[tuple[str, str, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
         self._breakers: dict[str, str] = {}
 
     def _define_dependency_metrics(self, registry: CollectorRegistry) -> None:
@@ -150,23 +158,16 @@ class Metrics:
         """Last known state of each breaker, by dependency."""
         return self._breakers
 
-    def count_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        # Looking up a labelled child costs more than counting. Methods, tools and outcomes are few.
-        child = self._children.get((method, tool, outcome))
-        if child is None:
-            child = self.calls.labels(method, tool, outcome).inc, self.call_seconds.labels(method, tool).observe
-            self._children[method, tool, outcome] = child
-        count, observe = child
-        count()
-        observe(seconds)
+    def bind_call(self, method: str, tool: str, outcome: str) -> CallSeries:
+        """Return the series of calls with this outcome. An empty `tool` is none, or one that doesn't exist."""
+        add_tokens = self._tokens[tool,].inc if tool else None
+        return CallSeries(
+            self.calls.labels(method, tool, outcome).inc, self.call_seconds.labels(method, tool).observe, add_tokens
+        )
 
     def set_cache_size(self, entries: int, size: int) -> None:
         self._cache_entries.set(entries)
         self._cache_bytes.set(size)
-
-    def add_tokens_served(self, tool: str, tokens: int) -> None:
-        """Count the tokens of a tool's answer. Only for tools that exist."""
-        self._tokens[tool,].inc(tokens)
 
     def count_dependency_request(self, name: str, operation: str, outcome: str, seconds: float) -> None:
         self._count_dependency_request(name, operation, outcome)

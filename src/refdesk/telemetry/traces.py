@@ -68,12 +68,11 @@ current_trace_id = _trace_id.get
 current_span = _current_span.get
 
 
-def set_current_span(span: Trace | None) -> None:
-    """Set the current span of this task, which must end with the call.
+set_current_span = _current_span.set
+"""Set the current span of this task, which must end with the call.
 
-    None must be set too, because the span of the connection's previous request may still be there.
-    """
-    _current_span.set(span)
+None must be set too, because the span of the connection's previous request may still be there.
+"""
 
 
 def outgoing_headers() -> dict[str, str]:

@@ -21,10 +21,10 @@ from pydantic import Field, StringConstraints
 
 from refdesk.calls import UPLOAD_METHOD, Annotations, Call, TenantId, resource_entry, text_content, tool_answer
 from refdesk.config.models import ConvertConfig
-from refdesk.documents.conversion_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions, Converted, Export, File
 from refdesk.documents.convert.formats import list_formats
 from refdesk.documents.convert.source import PageRange
+from refdesk.documents.file_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file

@@ -264,8 +264,7 @@ class Reader:
         return await self._read_text(id, call, read)
 
     @tool(
-        "Read a table of contents",
-        "A document's table of contents with section ids, to read a long document in parts.",
+        "Read a table of contents", "A document's table of contents with section ids, to read a long document in parts."
     )
     async def read_doc_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
         id, _ = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)

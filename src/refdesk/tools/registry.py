@@ -49,8 +49,8 @@ from refdesk.tools.json_schema import (
     build_schema,
     list_arguments,
     list_result,
-    validate_leniently,
 )
+from refdesk.tools.lenient_arguments import validate_leniently
 from refdesk.tools.prompts import Choices, Completion, Prompt, PromptEntry
 from refdesk.validation import invalid_arguments, nearest_name, shorten
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from refdesk.config.loading import load
 from refdesk.config.models import Config
-from refdesk.config.plain_files import read_plain_text
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.files import jsonc
 from refdesk.downstream.files.client_files import CLIENTS, find_project_folder, find_servers, list_client_files
@@ -27,6 +26,7 @@ from refdesk.downstream.files.servers_file import (
     load_servers,
 )
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
+from refdesk.support.fs import read_plain_text
 from tests.waiting import PATIENCE_SECONDS
 
 SECRET = "hunter2hunter2"

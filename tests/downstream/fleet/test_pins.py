@@ -169,7 +169,7 @@ def test_several_at_a_time_lose_nothing(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_understood_is_told_and_not_replaced(tmp_path: Path, content: str) -> None:
     pins = Pins(tmp_path)
     pins.path.write_text(content)
-    with pytest.raises(ConfigError, match=r"pins\.json: invalid"):
+    with pytest.raises(ConfigError, match=r"pins\.json: is invalid"):
         pins.review("bank", [WHOLE], "changed")
     assert pins.path.read_text() == content
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from refdesk.config.types import MASK
 from refdesk.downstream.transports import stdio
 from refdesk.downstream.transports.stdio import StderrReader
 from tests.downstream.transports.stdio_rig import bad, talk
@@ -69,7 +70,7 @@ def test_a_line_shows_what_is_in_it_and_stays_a_line(raw: bytes, shown: str) -> 
 def test_secrets_are_masked_whether_we_set_them_or_not(line: str) -> None:
     shown = listen(["open-sesame-77", "BEGIN\nMULTI-SESAME-LINE\nEND"]).clean(line.encode())
     assert "sesame" not in shown.lower()
-    assert stdio.MASK in shown
+    assert MASK in shown
 
 
 def test_short_values_are_no_secrets() -> None:

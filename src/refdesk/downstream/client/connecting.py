@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from refdesk.config.loading import read_environment
+from refdesk.config.environment import ENVIRONMENT, read_environment
+from refdesk.config.messages import Fault, quoted
 from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_entries import read_entries
 from refdesk.config.server_model import McpServerConfig
-from refdesk.config.settings import ENVIRONMENT
-from refdesk.config.wording import Fault, quoted
 from refdesk.downstream.client.handlers import Handlers, OnChange, OnElicitation, OnLog, OnProgress, OnRoots, OnSampling
 from refdesk.downstream.client.mcp_client import Client
 from refdesk.downstream.connection.connection import Status

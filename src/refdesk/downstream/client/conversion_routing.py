@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
-from refdesk.documents.conversion_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, URL_SECONDS, get_time_limit
 from refdesk.documents.convert.formats import BY_SUFFIX
+from refdesk.documents.file_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABYTE, URL_SECONDS, get_time_limit
 from refdesk.downstream.client.mcp_client import ToolResult
 from refdesk.errors import (
     ERROR_META,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk.config.plain_files import read_plain_text
 from refdesk.downstream.files import jsonc
 from refdesk.errors import ConfigError
+from refdesk.support.fs import read_plain_text
 
 MAX_BYTES = 33_554_432
 """Claude Code keeps its history in the same file, which can be many megabytes. Anything larger is no settings file."""

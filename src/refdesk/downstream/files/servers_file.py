@@ -19,10 +19,10 @@ import anyio
 import anyio.to_thread
 
 from refdesk.config.loading import load_servers_again
+from refdesk.config.messages import Fault
 from refdesk.config.models import Config
 from refdesk.config.server_entries import NAME, NAME_RULE, ServerEntries, get_server_key, read_entries
 from refdesk.config.server_model import McpServerConfig
-from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import NO_SERVERS, ClientServers, find_servers
 from refdesk.errors import ConfigError, InvalidArguments, Problem, RefdeskError, StorageError
 from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file

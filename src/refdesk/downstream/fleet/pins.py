@@ -12,18 +12,18 @@ import json
 import logging
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from refdesk.config.state_file import edit_state, read_state
 from refdesk.downstream.jsonrpc import Message
-from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.support.fs import lock_file, replace_file
+from refdesk.errors import InvalidArguments, Problem, StorageError
 from refdesk.validation import nearest_name
 
 logger = logging.getLogger(__name__)
@@ -176,28 +176,10 @@ class Pins:
         return [_build_held(server, name, known, known.held[name]) for name in names]
 
     def _read(self) -> _PinsFile:
-        try:
-            return _PinsFile.model_validate_json(self.path.read_bytes())
-        except FileNotFoundError:
-            return _PinsFile()
-        except OSError as error:
-            raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from error
-        except ValidationError as error:
-            where = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, where["loc"])) or "the whole"
-            raise ConfigError([f"{self.path}: invalid ({place}: {where['msg']}). Fix it."]) from None
+        return read_state(self.path, _PinsFile)
 
-    @contextmanager
-    def _edit(self) -> Iterator[_PinsFile]:
-        """Lock the file, yield its content and write it back."""
-        try:
-            with lock_file(self.path):
-                file = self._read()
-                yield file
-                content = orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
-                replace_file(self.path, content + b"\n")
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
+    def _edit(self) -> AbstractContextManager[_PinsFile]:
+        return edit_state(self.path, _PinsFile)
 
 
 def digest(definition: Mapping[str, Any]) -> str:

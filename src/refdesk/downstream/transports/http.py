@@ -6,7 +6,6 @@ It never follows anything that a server names: no redirects, no URLs from header
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -30,23 +29,17 @@ from refdesk.downstream.jsonrpc import (
 from refdesk.downstream.transports.events import SseEvent
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.resilience.dependency import parse_retry_after
+from refdesk.resilience.http_client import KEEPALIVE_SECONDS, wrap_body
 from refdesk.version import __version__
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-
-KEEPALIVE_SECONDS = 4.0
-"""Shorter than the five seconds after which uvicorn and Node close idle connections. A request sent while the server
-closes is lost, and a call must not be sent twice."""
 
 READ_BUFFER_BYTES = 65_536
 """Read-ahead per response, and the most that is processed in one step."""
 
 LEFTOVER_SECONDS = 1.0
 """Time to receive the unread rest of a response, so that its connection can be reused."""
-
-LARGE_BYTES = 1_000_000
-"""Bodies above this size are sent in chunks, so that other tasks can run in between."""
 
 MAX_REFUSAL_BYTES = 65_536
 """Bytes read from the body of an error response, which may contain a JSON-RPC error."""
@@ -109,7 +102,7 @@ class HttpTransport(Transport):
 
         The caller reads the body, and closes or releases the response.
         """
-        data = body if body is None or len(body) < LARGE_BYTES else io.BytesIO(body)
+        data = wrap_body(body)
         try:
             return await self._client.request(
                 method, url or self.url, headers=headers, data=data, allow_redirects=False

@@ -21,6 +21,7 @@ from typing import Any, cast
 import orjson
 
 from refdesk.config.server_model import McpServerConfig
+from refdesk.config.types import MASK
 from refdesk.downstream.jsonrpc import (
     MAX_PARTS,
     PART_COUNT_THRESHOLD,
@@ -33,7 +34,7 @@ from refdesk.downstream.jsonrpc import (
 )
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
-from refdesk.telemetry.log import escape_hidden, iter_secrets
+from refdesk.telemetry.log import MIN_SECRET_CHARACTERS, escape_hidden, iter_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +65,6 @@ MAX_KEPT_LINES = 200
 
 LINES_PER_SECOND = 100
 """Lines of stderr logged per second. The rest of a flood is only counted."""
-
-MIN_SECRET_CHARACTERS = 6
-"""Shorter secrets would match ordinary words."""
-
-MASK = "********"
 
 _ANSI_ESCAPES = re.compile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
 _CREDENTIAL = re.compile(

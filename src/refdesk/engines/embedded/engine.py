@@ -89,12 +89,7 @@ class EmbeddedEngine:
     ) -> Sequence[Passage] | None:
         return await self._find(tenant, document_content.load_window, document_id, chunk_id, before, after)
 
-    async def _find(
-        self,
-        tenant: TenantId,
-        load: Callable[[records.Database, *Ts], T | None],
-        *args: *Ts,
-    ) -> T | None:
+    async def _find(self, tenant: TenantId, load: Callable[[records.Database, *Ts], T | None], *args: *Ts) -> T | None:
         """Return what a query finds in the first store of the tenant that has it."""
         for store in await self._open_readable(tenant):
             if (found := await store.run(load, *args)) is not None:

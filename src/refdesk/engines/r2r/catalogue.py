@@ -187,12 +187,7 @@ def _is_settled(row: Mapping[str, Any]) -> bool:
 
 
 def _update_document(
-    database: Database,
-    collection: int,
-    id: str,
-    remote: RemoteDocument,
-    row: Mapping[str, Any] | None,
-    ids: set[str],
+    database: Database, collection: int, id: str, remote: RemoteDocument, row: Mapping[str, Any] | None, ids: set[str]
 ) -> bool:
     stage = STAGES.get(remote.status, "pending")
     if row is not None:

@@ -20,7 +20,7 @@ from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions, File, download_to_file
 from refdesk.documents.fetch import Progress
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.files import OpenedFile, Roots
+from refdesk.documents.files import OpenedFile, Roots, open_local_file
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
 from refdesk.engines.base import NotToBeRetried
@@ -188,16 +188,7 @@ class SourceReader:
     def _open(self, task: IngestTask) -> OpenedFile:
         if task.root:
             return Roots([Path(task.root)], self._blocked).open(task.source)
-        path = decode_path(task.source)
-        try:
-            # Don't block on a named pipe.
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
-        if not path.is_file():
-            os.close(fd)
-            raise CannotOpen(f"{path} is not a file.")
-        return OpenedFile(fd, path.name, os.fstat(fd).st_size, path)
+        return open_local_file(decode_path(task.source))
 
     async def _load_url(self, task: IngestTask, progress: Progress) -> SourceContent:
         etag, _, modified = task.stamp.partition("\n")

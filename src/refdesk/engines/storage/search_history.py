@@ -170,8 +170,7 @@ def _insert(database: sqlite3.Connection, searches: Sequence[tuple[str, PastSear
     """Store searches, and delete the oldest ones beyond the limits."""
     with transaction(database):
         database.executemany(
-            _INSERT,
-            [(user, past.query, past.collection, past.results, past.at.isoformat()) for user, past in searches],
+            _INSERT, [(user, past.query, past.collection, past.results, past.at.isoformat()) for user, past in searches]
         )
         for user in {user for user, _ in searches}:
             database.execute(

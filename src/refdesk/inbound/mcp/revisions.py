@@ -12,13 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from pydantic.alias_generators import to_camel
 
 from refdesk.calls import LOG_LEVELS, LogLevel
-from refdesk.errors import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
-    PARSE_ERROR,
-)
+from refdesk.errors import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, MISSING_CAPABILITY, PARSE_ERROR
 from refdesk.inbound.jsonrpc import RpcRequest
 from refdesk.inbound.requests import Headers
 from refdesk.validation import validate

@@ -44,7 +44,6 @@ class Channel(Protocol):
 
     def open(self) -> Outbox | None:
         """Return the stream for messages, opening it if needed. None if the call is over."""
-        ...
 
 
 class Outbox:

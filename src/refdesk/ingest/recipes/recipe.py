@@ -148,10 +148,7 @@ PYTHON = Recipe(
     home="https://docs.python.org/{version}/",
     excluded=("_*/*", "genindex*.html", "py-modindex.html", "search.html", "contents.html", "download.html"),
     archives=(
-        Archive(
-            "https://docs.python.org/{version}/archives/python-{release}-docs-html.tar.bz2",
-            "python-*-docs-html",
-        ),
+        Archive("https://docs.python.org/{version}/archives/python-{release}-docs-html.tar.bz2", "python-*-docs-html"),
     ),
     newest=ReleasePage(
         "https://docs.python.org/{version}/download.html", r"python-(\d+\.\d+(?:\.\d+)?)-docs-html\.tar\.bz2", "3"
@@ -169,10 +166,7 @@ UBUNTU = Recipe(
     suffix=".md",
     excluded=("_*/*", ".*/*", "reuse/*", "contributing/*"),
     archives=(
-        Archive(
-            "https://github.com/canonical/ubuntu-server-documentation/archive/refs/heads/main.tar.gz",
-            "docs",
-        ),
+        Archive("https://github.com/canonical/ubuntu-server-documentation/archive/refs/heads/main.tar.gz", "docs"),
     ),
     has_bare_urls=True,
 )

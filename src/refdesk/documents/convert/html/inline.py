@@ -240,7 +240,7 @@ def _iter_pieces(root: LexborNode, get_separator: Callable[[str], str]) -> Itera
 
 _CLASS = re.compile(
     r"(?:^|\s)(?:language|lang|highlight-source|brush|src|highlight)[-:]\s*([\w+#.-]+)"
-    r"|(?:^|\s)(?:sourceCode|hljs|code)\s+([\w+#.-]+)",
+    r"|(?:^|\s)(?:sourceCode|hljs|code)\s+([\w+#.-]+)"
 )
 _NO_LANGUAGE = frozenset(
     """default none no text txt plain plaintext plain-text nohighlight unknown raw output code highlight source

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refdesk.documents import tokens
-from refdesk.documents.worker import Progress
+from refdesk.documents.sandbox_worker import Progress
 from refdesk.engines.embedded.embedding import Vector, Vectors
 from refdesk.errors import EngineError
 

@@ -1,26 +1,22 @@
-"""The list of settings, derived from the models: key, default, bounds, description and environment variables.
+"""The list of settings, derived from the models: key, default, bounds and description.
 
-Also assigns the values of a file, variable or flag to their settings, suggests a key for unknown ones, and generates
-the initial configuration file.
+Also assigns the values of a file, variable or flag to their settings, and suggests a key for unknown ones.
 """
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.types import YEAR_SECONDS, Unit, Url
-from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,135 +165,3 @@ def describe_settings(config: Config) -> list[tuple[str, str, str]]:
     rows = [(key, format_value(value), config.sources.get(key, "default")) for key, value in values.items()]
     source = config.sources.get(SERVERS, "default")
     return rows + [(f"{SERVERS}.{name}", format_value(one), source) for name, one in config.mcpServers.items()]
-
-
-# Environment variables
-
-
-def _parse_milliseconds(text: str) -> float:
-    try:
-        return int(text) / 1000
-    except (ValueError, OverflowError):
-        raise ValueError("a whole number of milliseconds") from None
-
-
-def _parse_window(text: str) -> int:
-    if not text.strip().isdecimal() or len(text) > 9 or int(text) < 1:
-        raise ValueError("a whole number of chunks, 1 or more")
-    return (int(text) - 1) // 2
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A well-known environment variable and the setting it maps to."""
-
-    name: str
-    key: str
-    parse: Callable[[str], Any] = str
-    note: str = ""
-    """How the variable's value differs from the setting's own."""
-
-
-ENVIRONMENT = (
-    Variable("MCP_SERVER_HOST", "server.host"),
-    Variable("MCP_PROXY_HOST", "server.host"),
-    Variable("MCP_SERVER_PORT", "server.port"),
-    Variable("MCP_PROXY_PORT", "server.port"),
-    Variable("MCP_ALLOWED_ORIGINS", "server.allowed_origins"),
-    Variable("MCP_AUTH_REQUIRED", "auth.required"),
-    Variable("MCP_API_KEY", "auth.keys"),
-    Variable("REFDESK_DATA", "data_dir"),
-    Variable("R2R_API_URL", "r2r.api_url"),
-    Variable("R2R_SERVICE_EMAIL", "r2r.email"),
-    Variable("R2R_SERVICE_PASSWORD", "r2r.password"),
-    Variable("R2R_API_KEY", "r2r.api_key"),
-    Variable("REDIS_URL", "cache.redis.url"),
-    Variable("MCP_LOG_LEVEL", "logging.level"),
-    Variable("MCP_PROXY_LOG_LEVEL", "logging.level"),
-    Variable("SENTRY_DSN", "monitoring.sentry.dsn"),
-    Variable("MCP_PROXY_MAX_PAGES_PER_CALL", "reader.max_pages_per_call"),
-    Variable("MCP_PROXY_MAX_TEXT_BYTES", "reader.max_text_bytes"),
-    Variable("MCP_PROXY_RATE_LIMIT_CALLS", "reader.rate_limit_calls"),
-    Variable("MCP_PROXY_RATE_LIMIT_TOKENS", "reader.rate_limit_tokens"),
-    Variable("MCP_PROXY_RETRIEVAL_WINDOW_URL", "reader.retrieval_window_url"),
-    Variable("MCP_PROXY_RETRIEVAL_TIMEOUT", "reader.retrieval_timeout_seconds"),
-    Variable("MCP_PROXY_MAX_WINDOW_RADIUS", "reader.max_window_radius"),
-    Variable("RAG_WINDOW_RADIUS", "reader.max_window_radius"),
-    Variable(
-        "MCP_PROXY_MAX_CHUNK_WINDOW",
-        "reader.max_window_radius",
-        _parse_window,
-        "the chunks of a whole window: N gives a radius of (N − 1) / 2, rounded down",
-    ),
-    Variable("MCP_PROXY_BLOCKLIST_KEYWORDS", "reader.blocklist_keywords"),
-    Variable("MCP_PROTOCOL_VERSION", "downstream.protocol_version"),
-    Variable("MCP_TOOL_CACHE_TTL", "downstream.tool_cache_ttl_seconds", _parse_milliseconds, "in milliseconds"),
-)
-"""Where several variables map to one setting, the first that is set wins."""
-
-
-# Configuration file
-
-COMMENT_WIDTH = 100
-"""Line width for wrapped comments."""
-
-FILE_HEADER = """\
-# Refdesk configuration. Every setting is listed with its default, commented out: to change one, remove the
-# `# ` before it. `refdesk check` validates the file. ${NAME} and ${NAME:-default} are replaced by environment
-# variables, so that secrets don't have to be in this file.
-"""
-
-SERVERS_EXAMPLE = """\
-# Downstream MCP servers by name, in the format of other MCP clients. `refdesk servers add` is easier: it
-# manages a separate file. Example, instead of the {}:
-#     time:
-#       command: uvx
-#       args: [mcp-server-time]
-#     github:
-#       url: https://api.githubcopilot.com/mcp/
-#       headers: {Authorization: "Bearer ${GITHUB_TOKEN}"}
-mcpServers: {}
-"""
-
-
-def render_template() -> str:
-    """Return the text of the configuration file."""
-    return "\n".join([FILE_HEADER, *_render_section(Config, "", ""), SERVERS_EXAMPLE])
-
-
-def _render_section(model: type[BaseModel], prefix: str, indent: str) -> Iterator[str]:
-    """Yield the lines of a section: its settings first, then its nested sections."""
-    inner = {name: kind for name, field in model.model_fields.items() if (kind := get_section_model(field))}
-    for name, field in model.model_fields.items():
-        if name not in inner and not field.exclude and f"{prefix}{name}" != SERVERS:
-            yield from _render_setting(f"{prefix}{name}", name, field, indent)
-    for name, kind in inner.items():
-        yield from _wrap_comment(inspect.getdoc(kind) or "", indent)
-        yield f"{indent}{name}:"
-        yield from _render_section(kind, f"{prefix}{name}.", f"{indent}  ")
-        if not indent:
-            yield ""
-
-
-def _render_setting(key: str, name: str, field: FieldInfo, indent: str) -> Iterator[str]:
-    setting = SETTINGS[key]
-    kind = ", ".join(setting.choices) if setting.choices else setting.bounds
-    more = f" ({'any of ' if setting.kind == 'list' else ''}{kind})" if kind else ""
-    yield from _wrap_comment(f"{field.description}{more}", indent)
-    default = field.get_default(call_default_factory=True)
-    if setting.kind == "secret":
-        variables = [f"${{{variable.name}:-}}" for variable in ENVIRONMENT if variable.key == key]
-        text = variables[0] if variables else ""
-    elif default is None:
-        text = ""
-    else:
-        plain = default.get_secret_value() if isinstance(default, Url) else default
-        text = yaml.safe_dump(plain, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
-    yield f"{indent}# {name}: {text}".rstrip()
-    if not indent:
-        yield ""
-
-
-def _wrap_comment(text: str, indent: str) -> list[str]:
-    prefix = f"{indent}# "
-    return textwrap.wrap(" ".join(text.split()), COMMENT_WIDTH, initial_indent=prefix, subsequent_indent=prefix)

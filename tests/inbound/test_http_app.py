@@ -1,4 +1,4 @@
-"""The HTTP door, by raw requests: what is let in, what is refused, and with which words."""
+"""The HTTP application, by raw requests: what is accepted, what is rejected, and with which words."""
 
 from __future__ import annotations
 
