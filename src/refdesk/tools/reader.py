@@ -25,7 +25,7 @@ from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import build_document_not_found, resolve_links, resolve_reference, rewrite_links
 from refdesk.tools.fragments import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
-from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
+from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, find_cut, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.tools.window_service import RemoteWindows, WindowChunk
 from refdesk.validation import shorten, validate
@@ -317,12 +317,8 @@ class Reader:
                 for chunk, snippet, score in packed.search(arguments.query, arguments.max_results)
             ]
             room = self._get_max_bytes(arguments.max_tokens)
-            shown = list[Snippet]()
-            for hit in hits:
-                room -= len(hit.model_dump_json().encode())
-                if room < 0 and shown:
-                    break
-                shown.append(hit)
+            sizes = accumulate(len(hit.model_dump_json().encode()) for hit in hits)
+            shown = [hit for hit, size in zip(hits, sizes, strict=True) if size <= room] or hits[:1]
             tokens = sum(measure_tokens(hit.text) for hit in shown)
             return Snippets(doc_id=id, results=shown, omitted=len(hits) - len(shown), token_estimate=tokens)
 
@@ -467,7 +463,7 @@ class Reader:
             }
             chunk = chunk.model_copy(update=screened)
             encoded = chunk.text.encode("utf-8", "replace")
-            text = chunk.text if len(encoded) <= room else encoded[: max(room, 0)].decode("utf-8", "ignore")
+            text = chunk.text if len(encoded) <= room else _cut_bytes(encoded, max(room, 0))
             room -= len(text.encode()) + len((chunk.section or "").encode()) + ENTRY_BYTES
             if text or not chunk.text:
                 chosen[index] = chunk.model_copy(update={"text": text})
@@ -494,8 +490,14 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
         taken += encoded[max(start - position, 0) :]
         position += len(encoded)
         if len(taken) > length:
-            return bytes(taken[:length]).decode("utf-8", "ignore"), False
+            return _cut_bytes(taken, length), False
     return taken.decode("utf-8", "ignore"), True
+
+
+def _cut_bytes(encoded: bytes | bytearray, length: int) -> str:
+    """Return at most so many bytes as text, cut between paragraphs, lines, sentences or words."""
+    text = encoded[:length].decode("utf-8", "ignore")
+    return text[: find_cut(text, len(text))]
 
 
 def _fit_sections(sections: Sequence[Section], max_bytes: int) -> list[Section]:
