@@ -151,6 +151,15 @@ async def test_sections_are_read_by_id_anchor_and_chunk(desk: Desk, doc_id: str)
     assert [section["id"] for section in metadata["sections"]] == ["parameters"]
 
 
+async def test_sections_and_windows_are_read_by_the_url_of_a_page(desk: Desk) -> None:
+    url = "https://example.org/docs/x.html"
+    for doc_id in (url, "acme/example.org/docs/x.html"):
+        section = await ask(desk, "read_doc_section", ANN, doc_id=doc_id, section_id=f"{url}#why")
+        assert section["section_id"] == "why"
+        window = await ask(desk, "read_chunk_window", ANN, doc_id=doc_id, anchor_chunk_id=f"{url}#c1")
+        assert window["chunks"][0]["chunk_id"] == "acme/example.org/docs/x.html#c1"
+
+
 async def test_windows_take_long_and_short_chunk_ids(desk: Desk, doc_id: str) -> None:
     shown = f"{doc_id}#c3" if doc_id == ID else "c3"
     for arguments in (

@@ -220,8 +220,7 @@ class Reader:
 
     @tool("Read a section", "Read a section of an indexed or converted document, with subsections.")
     async def read_doc_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
-        id, fragment = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
-        name = (arguments.section_id or fragment).removeprefix(f"{id}#")
+        id, name = await self._resolve(call.caller.tenant, arguments.doc_id, arguments.section_id)
         if not name:
             raise InvalidArguments([Problem("section_id", "is required")])
 
@@ -333,10 +332,11 @@ class Reader:
     ) -> ChunkWindow:
         before, after = self._parse_sides(arguments)
         tenant = call.caller.tenant
-        id, fragment = await resolve_reference(self.engine, tenant, arguments.doc_id)
-        if not (anchor := arguments.anchor_chunk_id or fragment):
+        id, anchor = await self._resolve(tenant, arguments.doc_id, arguments.anchor_chunk_id)
+        if not anchor:
             raise InvalidArguments([Problem("anchor_chunk_id", "is required")])
         if windows is not None:
+            anchor = arguments.anchor_chunk_id or anchor  # Another service may have ids of another form.
             chunks = await windows.read_around(tenant, id, anchor, before, after, call.trace_id)
         else:
             chunks = await self._read_around(tenant, id, anchor, before, after)
@@ -349,10 +349,9 @@ class Reader:
         return ChunkWindow(doc_id=id, anchor_chunk_id=anchor, chunks=chosen, token_estimate=tokens, truncated=is_cut)
 
     async def _read_around(
-        self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int
+        self, tenant: TenantId, doc_id: str, name: str, before: int, after: int
     ) -> Sequence[WindowChunk]:
-        """Return the chunks around the anchor in a document here, in reading order."""
-        name = anchor.removeprefix(f"{doc_id}#")
+        """Return the chunks around the named one in a document here, in reading order."""
         if not HANDLE.fullmatch(doc_id):
             passages = await self.engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
             if passages is not None:
@@ -372,6 +371,14 @@ class Reader:
     async def list_available_tools(self, arguments: NoArguments, call: Call) -> AvailableTools:
         tools = self.tools(call)
         return AvailableTools(tools=[AvailableTool.model_validate(tool, from_attributes=True) for tool in tools])
+
+    async def _resolve(self, tenant: TenantId, doc_id: str, place: str | None) -> tuple[str, str]:
+        """Return document id and place of two references. Each may be a document's id or URL with the place."""
+        id, name = await resolve_reference(self.engine, tenant, doc_id)
+        if place and "#" in place:
+            other, fragment = await resolve_reference(self.engine, tenant, place)
+            place = fragment if other == id else place
+        return id, place or name
 
     @asynccontextmanager
     async def _open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:
