@@ -439,7 +439,7 @@ def build_hit_metadata(hit: Hit) -> dict[str, Any]:
     anchors = [anchor for anchor in hit.anchors if anchor]
     fields = {
         "source": source if (source := get_source(info)) != info.id else None,
-        "title": shorten(info.title, MAX_CHARACTERS),
+        "title": shorten(info.title, MAX_CHARACTERS) if info.title not in hit.path else None,
         "section": shorten(hit.path[-1], MAX_CHARACTERS) if hit.path and not has_path else None,
         "path": format_path(hit.path) if has_path else None,
         "page": hit.page,
