@@ -247,7 +247,6 @@ class Reader:
         id, _ = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> PagesText:
-            about = packed.about
             if not (numbers := packed.page_numbers()).issuperset(range(first, last + 1)):
                 existing = f"pages {min(numbers)} to {max(numbers)}" if numbers else "no pages"
                 raise PageOutside(f"The document has {existing}; choose some of them.")
@@ -256,7 +255,7 @@ class Reader:
                 doc_id=id,
                 page_start=first,
                 page_end=last,
-                pages=about.total_pages,
+                pages=packed.about.total_pages,
                 **self._read_part(blocks, arguments.cursor, arguments.max_tokens),
             )
 

@@ -124,6 +124,4 @@ def _read_tags(matter: Mapping[str, object]) -> Iterator[str]:
 def _to_text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(filter(None, map(_to_text, value)))
-    if value is None or isinstance(value, dict):
-        return ""
-    return " ".join(str(value).split())
+    return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())
