@@ -125,6 +125,7 @@ async def test_a_document_is_read_from_where_a_reference_points(desk: Desk, refe
         (f"{ID}#note", "Did you mean 'notes'"),
         ("acme/guide/coppy.md#c1", f"There is no document .* Did you mean '{ID}'"),
         ("https://example.org/docs/y.html", "There is no document"),
+        ("doc-" + "b" * 26, "There is no document .* read_doc_section reads handles"),
         ("https://[::1/x", "There is no document"),
     ],
 )

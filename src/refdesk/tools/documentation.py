@@ -154,7 +154,7 @@ class Documentation:
         id, fragment = await resolve_reference(self._engine, tenant, arguments.document_id)
         document = await self._engine.read(tenant, id)
         if document is None:
-            hint = "search_documentation finds documents by content."
+            hint = "read_doc_section reads handles, and search_documentation finds documents by content."
             raise await build_document_not_found(self._engine, tenant, arguments.document_id, hint)
         place = TextPlace(0)
         if fragment and arguments.cursor is None and (packed := await self._engine.open(tenant, id)) is not None:
