@@ -55,8 +55,9 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
 
 
 def shorten(text: str, longest: int = LONGEST_NAME) -> str:
-    """Truncate a client's text for an error message."""
-    return text if len(text) <= longest else f"{text[:longest]}…"
+    """Truncate a client's text for an error message, between words if there are any."""
+    cut = text.rfind(" ", longest // 2, longest + 1)
+    return text if len(text) <= longest else f"{text[: cut if cut > 0 else longest]}…"
 
 
 _RULES = {

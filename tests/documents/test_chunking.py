@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 from refdesk.documents.chunking import MAX_TOKENS, chunks
@@ -13,6 +14,7 @@ from refdesk.documents.model import (
     ListItem,
     Paragraph,
     Place,
+    Span,
     list_sections,
     table_from_rows,
 )
@@ -58,6 +60,25 @@ def test_code_and_tables_that_fit_stay_whole() -> None:
     assert sum(text.count("| --- |") for text in texts) == 1
     whole_code = next(text for text in texts if "```text" in text)
     assert all(f"line {n}\n" in whole_code for n in range(20))
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        Paragraph("polls/admin.py", (Span(0, 14, "code"),)),
+        Paragraph("Where should it live?", (Span(0, 21, "strong"),)),
+        Paragraph("Write the two commands next to each other, e.g."),
+        Paragraph("Some options take two values. For example,"),
+        ListItem("Write the two commands as follows."),
+    ],
+    ids=lambda lead: lead.text[-12:],
+)
+def test_a_file_name_and_a_lead_in_without_a_colon_stay_with_their_code(lead: Block) -> None:
+    code = Code("\n".join(f"statement_{n} = run()" for n in range(22)))
+    _, second = chunks([Heading("A", 1), words(10), lead, code])
+    assert second.text.endswith("statement_21 = run()\n```")
+    assert isinstance(lead, Paragraph | ListItem)
+    assert lead.text in second.text.replace("`", "").replace("*", "")
 
 
 def test_a_long_table_is_cut_between_rows_under_its_header() -> None:

@@ -209,3 +209,16 @@ def test_definition_lists_of_markdown_are_terms() -> None:
     document = convert(b"# Jobs\n\n`--all`\n: Take *all* of it.\n: Twice.\n\nA line\nand: another.\n", "jobs.md")
     assert [section.title for section in list_sections(document.blocks)] == ["Jobs", "--all"]
     assert to_markdown(document) == "# Jobs\n\n**`--all`**\n\nTake *all* of it.\n\nTwice.\n\nA line and: another.\n"
+
+
+def test_a_definition_of_markdown_keeps_its_further_paragraphs_lists_and_code() -> None:
+    text = (
+        "# Jobs\n\n`--all`\n:   Take all:\n\n    - red\n    - a < b\n\n    ```sh\n    run it\n    ```\n\n"
+        "loose\n\n:   Its definition.\n\n    More of it.\n\nText.\n\n    code\n"
+    )
+    document = convert(text.encode(), "jobs.md")
+    assert [section.title for section in list_sections(document.blocks)] == ["Jobs", "--all", "loose"]
+    assert to_markdown(document) == (
+        "# Jobs\n\n**`--all`**\n\nTake all:\n\n- red\n- a < b\n\n```sh\nrun it\n```\n\n"
+        "**loose**\n\nIts definition.\n\nMore of it.\n\nText.\n\n```\ncode\n```\n"
+    )

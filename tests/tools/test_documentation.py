@@ -12,6 +12,7 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import Call, Caller, TenantId
 from refdesk.engines.base import IN_PROGRESS, NewDocument, TextSource
+from refdesk.engines.storage.databases import hold_writer_lock
 from refdesk.errors import InvalidArguments, UnknownTool
 from refdesk.tools.documentation import DocumentationHit
 from tests.tools.knowing import open_indexed_desk, somebody
@@ -114,6 +115,28 @@ async def test_a_name_that_occurs_nowhere_is_said_to_be_absent(desk_with_pages: 
     asked = await desk_with_pages.call("search_documentation", {"query": "max_connections"}, caller=ACME)
     assert asked.result["_meta"]["confident"] is True
     assert "absent" not in asked.result["_meta"]
+
+
+async def test_a_search_without_results_says_what_is_absent(desk_with_pages: Desk) -> None:
+    query = {"query": "wombat_burrow", "doc_type": "acme"}
+    answer = await desk_with_pages.call("search_documentation", query, caller=ACME)
+    assert answer.text.startswith("Nothing matches 'wombat_burrow'. `wombat_burrow` does not occur in acme. ")
+    assert answer.result["_meta"] == {"confident": False, "absent": ["wombat_burrow"]}
+    found = await desk_with_pages.call("r2r_search", query, caller=ACME)
+    assert "`wombat_burrow` does not occur in acme" in found.text
+    assert (found.structured["count"], found.structured["confident"]) == (0, False)
+
+
+async def test_a_search_without_results_says_what_is_still_being_indexed(tmp_path: Path) -> None:
+    ann = somebody("ann")
+    async with open_indexed_desk(tmp_path) as desk:
+        await desk.engine.create_collection(ann.tenant, "acme")
+        [folder] = (tmp_path / "tenants").glob(f"*{ann.tenant}")
+        with hold_writer_lock(folder):  # as another process that indexes
+            secret = TextSource("secret.md", PAGES["secret.md"], "secret.md")
+            await desk.engine.ingest(ann.tenant, [NewDocument(secret, "acme")])
+            answer = await desk.call("search_documentation", {"query": "xylophone", "doc_type": "acme"}, caller=ann)
+        assert "Nothing matches 'xylophone'. 1 of 1 documents of acme are still being indexed" in answer.text
 
 
 async def test_an_answer_that_is_probably_not_there_is_said_to_be(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ async def test_a_document_is_read_from_where_a_reference_points(desk: Desk, refe
         (f"{ID}#note", "Did you mean 'notes'"),
         ("acme/guide/coppy.md#c1", f"There is no document .* Did you mean '{ID}'"),
         ("https://example.org/docs/y.html", "There is no document"),
+        ("doc-" + "b" * 26, "There is no document .* read_doc_section reads handles"),
         ("https://[::1/x", "There is no document"),
     ],
 )
@@ -149,6 +150,15 @@ async def test_sections_are_read_by_id_anchor_and_chunk(desk: Desk, doc_id: str)
     assert "has no chunk 'c77'" in await failure(desk, "read_doc_section", ANN, doc_id=f"{doc_id}#c77")
     metadata = await ask(desk, "read_doc_metadata", ANN, doc_id=f"{doc_id}#c3", under="PARAMS")
     assert [section["id"] for section in metadata["sections"]] == ["parameters"]
+
+
+async def test_sections_and_windows_are_read_by_the_url_of_a_page(desk: Desk) -> None:
+    url = "https://example.org/docs/x.html"
+    for doc_id in (url, "acme/example.org/docs/x.html"):
+        section = await ask(desk, "read_doc_section", ANN, doc_id=doc_id, section_id=f"{url}#why")
+        assert section["section_id"] == "why"
+        window = await ask(desk, "read_chunk_window", ANN, doc_id=doc_id, anchor_chunk_id=f"{url}#c1")
+        assert window["chunks"][0]["chunk_id"] == "acme/example.org/docs/x.html#c1"
 
 
 async def test_windows_take_long_and_short_chunk_ids(desk: Desk, doc_id: str) -> None:

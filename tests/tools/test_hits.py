@@ -57,7 +57,6 @@ def test_metadata_says_where_a_hit_is_from_and_keeps_what_was_given() -> None:
     assert build_hit_metadata(hit("c1", metadata=given_with_it)) == {
         "lang": "en",
         "tags": ["a"],
-        "title": "Indexes",
         "path": "Indexes › Scans",
         "anchor": "SCANS",
         "anchors": ["IX", "SCANS"],

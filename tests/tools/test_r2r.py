@@ -103,6 +103,7 @@ async def test_what_is_brought_in_is_found_with_its_source_version_and_age(
     assert 0 <= best["score"] <= 1
     assert best["metadata"]["section"] == "Backups"
     assert not {"source", "collection_id", "version"} & best["metadata"].keys(), "its id says so already"
+    assert "title" not in best["metadata"], "its section says so already"
     assert best["metadata"]["indexed_at"].endswith("Z")
     assert answer["count"] == len(answer["results"])
     assert answer["cached"] is False

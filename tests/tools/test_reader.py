@@ -60,6 +60,7 @@ async def test_text_is_cut_on_a_character_and_goes_on_from_there(settings: Calla
         while True:
             part = await ask(desk, "read_doc_section", **arguments)
             assert len(part["text"].encode()) <= 1000
+            assert not (whole[-1:].isalnum() and part["text"][0].isalnum()), "cut within a word"
             whole += part["text"]
             assert part["truncated"] is ("next_cursor" in part)
             if not part["truncated"]:
@@ -69,6 +70,16 @@ async def test_text_is_cut_on_a_character_and_goes_on_from_there(settings: Calla
         assert [line.strip() for line in whole.splitlines()] == [line.strip() for line in LONG.splitlines()]
         with pytest.raises(InvalidArguments, match="cursor"):
             await desk.call("read_doc_section", {"doc_id": doc_id, "section_id": "chapter-1", "cursor": "999999"})
+
+
+async def test_windows_and_snippets_end_with_a_whole_word(shared_desk: Desk) -> None:
+    doc_id = await convert_document(shared_desk, f"# Beasts\n\n{'hippopotamus ' * 150}")
+    for tokens in (100, 101):
+        window = await ask(shared_desk, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c1", max_tokens=tokens)
+        assert window["truncated"]
+        assert set(window["chunks"][0]["text"].split()) == {"hippopotamus"}
+    found = await ask(shared_desk, "doc_local_search", doc_id=doc_id, query="hippopotamus")
+    assert {word.strip("…") for word in found["results"][0]["text"].split()} == {"hippopotamus"}
 
 
 async def test_pages_are_read_some_at_a_time(shared_desk: Desk) -> None:

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import (
@@ -62,6 +62,10 @@ MAJORITY = 0.6
 """Share of a chunk's tokens from which it belongs to a term."""
 
 _COLONS = (":", "：")
+_LEAD_END = re.compile(r"(?:[:：]|\b(?:e\.g\.|i\.e\.|as follows\.|such as|for (?:example|instance)),?)$", re.IGNORECASE)
+LONGEST_LEAD_END = 16
+"""Characters inspected to see whether a text introduces the next block."""
+
 _SENTENCE_ENDS = re.compile(r"(?<!\\)(`+)[^`].{0,300}?\1|(?P<end>(?<=[.!?])\s+|(?<=[。！？])\s*)", re.DOTALL)
 """Sentence ends, and code spans, which are skipped."""
 
@@ -178,7 +182,8 @@ class _Chunker:
         while index < end:
             term = self._terms.get(index)
             if term is None:
-                run += self._split_block(self._blocks[index], sections, run)
+                following = self._blocks[index + 1] if index + 1 < end else None
+                run += self._split_block(self._blocks[index], sections, run, following)
                 index += 1
                 continue
             parts = self._split_term(term, sections, _take_lead(run))
@@ -197,7 +202,9 @@ class _Chunker:
         lead += self._split_block(self._blocks[term.start], sections, lead)
         return self._split_range(term.start + 1, term.end, sections, lead)
 
-    def _split_block(self, block: Block, sections: tuple[Section, ...], before: Group) -> Group:
+    def _split_block(
+        self, block: Block, sections: tuple[Section, ...], before: Group, following: Block | None = None
+    ) -> Group:
         """Return the pieces of a block; the first one leaves room for what introduces it."""
         text = block_to_markdown(block)
         if not text:
@@ -207,7 +214,7 @@ class _Chunker:
         if lead <= (room // 2 if isinstance(block, Code | Table) else room - MIN_TOKENS):
             room -= lead
         tokens, page, is_item = measure_tokens(text), get_page(block), isinstance(block, ListItem)
-        is_open = _is_lead(block)
+        is_open = _is_lead(block, following)
         joiner = "\n" if is_item and before and before[-1].is_item else "\n\n"
         if tokens <= room and not (is_open and tokens > MAX_LEAD_TOKENS):
             return [ChunkPiece(text, tokens, page, joiner, sections, is_open, is_item)]
@@ -221,17 +228,18 @@ class _Chunker:
         return pieces
 
 
-def _is_lead(block: Block) -> bool:
-    """Whether a block introduces the next one: a heading, a term, a title, or text that ends in a colon."""
+def _is_lead(block: Block, following: Block | None) -> bool:
+    """Whether a block introduces the following one: a heading, a term, a title, a file name above its code, or text
+    that ends in a colon or a phrase such as "for example"."""
     match block:
         case Heading() | Term():
             return True
-        case Paragraph():
+        case Paragraph() | ListItem():
             text = block.text.rstrip()
-            is_strong = any(span.kind == "strong" and span.end - span.start >= len(text) for span in block.spans[:2])
-            return text.endswith(_COLONS) or (is_strong and text[-1:] not in ".!?。！？")
-        case ListItem():
-            return block.text.rstrip().endswith(_COLONS)
+            kinds = ("strong", "code") if isinstance(following, Code) else ("strong",)
+            whole = (span.kind in kinds and span.end - span.start >= len(text) for span in block.spans[:2])
+            is_title = isinstance(block, Paragraph) and text[-1:] not in ".!。！" and any(whole)
+            return is_title or _LEAD_END.search(text[-LONGEST_LEAD_END:]) is not None
         case _:
             return False
 
@@ -262,12 +270,7 @@ def _measure(pieces: Sequence[ChunkPiece]) -> int:
 
 
 def _measure_lead(run: Group) -> int:
-    tokens = 0
-    for piece in reversed(run):
-        if not piece.is_open:
-            break
-        tokens += piece.tokens
-    return tokens
+    return _measure(list(takewhile(lambda piece: piece.is_open, reversed(run))))
 
 
 def _group_pieces(run: Group, room: int) -> list[Group]:

@@ -141,9 +141,7 @@ def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list
 def _run_job(run: Run, job: dict[str, Any], source: int, output: int, progress: Progress) -> bytes:
     try:
         answer = frame({"kind": "answer", "answer": run(job, source, output, progress)})
-        if len(answer) > MAX_FRAME_BYTES:
-            return frame({"kind": "too_large"})
-        return answer
+        return frame({"kind": "too_large"}) if len(answer) > MAX_FRAME_BYTES else answer
     except CannotConvert as error:
         return frame({"kind": "refused", "detail": _replace_surrogates(error.detail)})
     except BaseException as error:  # noqa: BLE001 - panics of native libraries aren't Exceptions

@@ -105,9 +105,7 @@ class WordPieces:
 
 def _normalize(text: str) -> str:
     """Lower the case and drop accents and control characters, as the model does."""
-    if text.isascii():
-        return text.translate(_ASCII)
-    return _NON_ASCII.sub(_normalize_run, text).lower()
+    return text.translate(_ASCII) if text.isascii() else _NON_ASCII.sub(_normalize_run, text).lower()
 
 
 def _normalize_run(run: re.Match[str]) -> str:

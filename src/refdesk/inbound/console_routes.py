@@ -117,9 +117,7 @@ class ConsoleRoutes:
 
     def has(self, path: str) -> bool:
         """Return whether a path belongs to the console."""
-        if self._console is None:
-            return False
-        return path == PAGES or path.startswith((f"{PAGES}/", f"{ACTIONS}/"))
+        return self._console is not None and (path == PAGES or path.startswith((f"{PAGES}/", f"{ACTIONS}/")))
 
     def get_methods(self, path: str) -> tuple[str, ...]:
         """Return the HTTP methods of a console path."""

@@ -366,9 +366,6 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
 
 def _has_ambiguous_framing(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
     """Return whether intermediaries could disagree on where this request ends (RFC 9112, 6.1)."""
-    if version not in ("1.1", "1.0"):
-        return True
-    for name, value in headers:
-        if name == b"transfer-encoding" and (version == "1.0" or value.lower() != b"chunked"):
-            return True
-    return False
+    return version not in ("1.1", "1.0") or any(
+        name == b"transfer-encoding" and (version == "1.0" or value.lower() != b"chunked") for name, value in headers
+    )

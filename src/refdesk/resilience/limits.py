@@ -222,9 +222,7 @@ def compute_settlement(charge: Charge, spent: int, held_seconds: float) -> float
     Units that were held have refilled in the meantime. Refunding those too would make holding profitable.
     """
     more = clamp_cost(spent) - clamp_cost(charge.cost)
-    if more >= 0:
-        return more
-    return min(0.0, more + max(held_seconds, 0.0) / charge.limit.seconds_per_unit)
+    return more if more >= 0 else min(0.0, more + max(held_seconds, 0.0) / charge.limit.seconds_per_unit)
 
 
 def round_up_to_milliseconds(seconds: float) -> float:

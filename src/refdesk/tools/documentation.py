@@ -126,24 +126,26 @@ class Documentation:
         if sources:
             fused = fuse_rankings([grown.hit for grown in own.hits], sources, arguments.max_results)
             answer = _build_fused_answer(fused, arguments.max_tokens or DEFAULT_TOKENS) if fused else None
-        elif own.hits:
-            answer = self._build_answer(own, names, call)
         if answer is None:
-            sets = ", ".join(self.list_doc_types(call))
-            answer = tool_answer([text_content(f"Nothing matches {query!r}. Documentation sets: {sets}.")])
+            answer = self._build_answer(query, own, names, call)
         if sources:
             note, meta = summarize_sources(sources, with_own=not names)
             answer["content"][-1]["text"] += f"\n\n({note})"
             answer = {**answer, "_meta": {**answer.get("_meta", {}), "sources": meta}}
         return answer
 
-    def _build_answer(self, passages: Passages, names: Sequence[str], call: Call) -> dict[str, Any]:
+    def _build_answer(self, query: str, passages: Passages, names: Sequence[str], call: Call) -> dict[str, Any]:
         """Build the answer from passages that fit their budget; `names` are the searched sets, if not all."""
         items = [_describe_hit(grown.hit, grown.continues_at).to_item() for grown in passages.hits]
         doubts = passages.format_doubts(names[0] if names else "the documentation")
         pending = format_pending(self._engine.cached_collections(call.caller.tenant), names)
-        answer = _add_summary(items, passages.omitted, [note for note in (pending, doubts) if note])
-        meta = {**answer["_meta"], "confident": passages.is_confident}
+        notes = [note for note in (pending, doubts) if note]
+        if items:
+            answer = _add_summary(items, passages.omitted, notes)
+        else:
+            sets = f"Documentation sets: {', '.join(self.list_doc_types(call))}."
+            answer = tool_answer([text_content(". ".join((f"Nothing matches {query!r}", *notes, sets)))])
+        meta = {**answer.get("_meta", {}), "confident": passages.is_confident}
         return {**answer, "_meta": meta | ({"absent": list(passages.absent)} if passages.absent else {})}
 
     @tool("Get a document", "Read an indexed document, from a hit's id or from its start, in parts if long.")
@@ -152,7 +154,7 @@ class Documentation:
         id, fragment = await resolve_reference(self._engine, tenant, arguments.document_id)
         document = await self._engine.read(tenant, id)
         if document is None:
-            hint = "search_documentation finds documents by content."
+            hint = "read_doc_section reads handles, and search_documentation finds documents by content."
             raise await build_document_not_found(self._engine, tenant, arguments.document_id, hint)
         place = TextPlace(0)
         if fragment and arguments.cursor is None and (packed := await self._engine.open(tenant, id)) is not None:

@@ -102,7 +102,7 @@ class Passages:
     tokens: int = 0
     absent: Mapping[str, str] = field(default_factory=dict)
     """Identifiers of the query that occur nowhere, each with the most similar one in the hits or an empty string."""
-    is_confident: bool = True
+    is_confident: bool = False
     """Whether the passages probably contain an answer."""
 
     def format_doubts(self, scope: str) -> str:
@@ -112,7 +112,7 @@ class Passages:
             names = ", ".join(f"`{name}`" for name in self.absent)
             verb = "does" if len(self.absent) == 1 else "do"
             return f"{names} {verb} not occur in {scope}" + (f"; nearest: {nearest}" if nearest else "")
-        return "" if self.is_confident else f"Low confidence: {scope} may not answer this"
+        return "" if self.is_confident or not self.hits else f"Low confidence: {scope} may not answer this"
 
 
 async def search_passages(engine: Engine, tenant: TenantId, search: Search, max_tokens: int | None) -> Passages:
@@ -124,13 +124,13 @@ async def search_passages(engine: Engine, tenant: TenantId, search: Search, max_
         return Passages()
     wider = replace(search, limit=max(search.limit + EXTRA_HITS, MIN_HITS), context=CONTEXT_CHUNKS)
     found = drop_twins(drop_duplicates(await engine.search(tenant, wider)))
+    absent = await engine.find_absent(tenant, search.query, search.collections)
     if not found:
-        return Passages()
+        return Passages(absent=dict.fromkeys(absent, ""))
     min_value = 0.0
     if max_tokens is None:
         max_tokens = min(SEARCH_TOKENS * max(search.limit, USUAL_HITS) // USUAL_HITS, MAX_SEARCH_TOKENS)
         min_value = MIN_VALUE
-    absent = await engine.find_absent(tenant, search.query, search.collections)
     is_confident = not absent and found[0].score >= engine.traits.min_confidence
     names = {name for hit in found for name in _NAME.findall(hit.text)} if absent else set[str]()
     return replace(
@@ -439,7 +439,7 @@ def build_hit_metadata(hit: Hit) -> dict[str, Any]:
     anchors = [anchor for anchor in hit.anchors if anchor]
     fields = {
         "source": source if (source := get_source(info)) != info.id else None,
-        "title": shorten(info.title, MAX_CHARACTERS),
+        "title": shorten(info.title, MAX_CHARACTERS) if info.title not in hit.path else None,
         "section": shorten(hit.path[-1], MAX_CHARACTERS) if hit.path and not has_path else None,
         "path": format_path(hit.path) if has_path else None,
         "page": hit.page,

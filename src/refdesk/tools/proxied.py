@@ -99,9 +99,7 @@ class Forwarder:
         result = await server.request(
             method, params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
-        if "resultType" in result:
-            return await answer_input_requests(call, server, method, params, result)
-        return result
+        return await answer_input_requests(call, server, method, params, result) if "resultType" in result else result
 
 
 def _is_well_formed(result: Result) -> bool:

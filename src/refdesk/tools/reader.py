@@ -25,7 +25,7 @@ from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import build_document_not_found, resolve_links, resolve_reference, rewrite_links
 from refdesk.tools.fragments import build_chunk_not_found, build_place_not_found, find_section
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
-from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
+from refdesk.tools.paging import MAX_CHARACTERS, OutlineEntry, find_cut, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, add_tools, tool
 from refdesk.tools.window_service import RemoteWindows, WindowChunk
 from refdesk.validation import shorten, validate
@@ -220,8 +220,7 @@ class Reader:
 
     @tool("Read a section", "Read a section of an indexed or converted document, with subsections.")
     async def read_doc_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
-        id, fragment = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
-        name = (arguments.section_id or fragment).removeprefix(f"{id}#")
+        id, name = await self._resolve(call.caller.tenant, arguments.doc_id, arguments.section_id)
         if not name:
             raise InvalidArguments([Problem("section_id", "is required")])
 
@@ -248,7 +247,6 @@ class Reader:
         id, _ = await resolve_reference(self.engine, call.caller.tenant, arguments.doc_id)
 
         def read(packed: PackedDocument) -> PagesText:
-            about = packed.about
             if not (numbers := packed.page_numbers()).issuperset(range(first, last + 1)):
                 existing = f"pages {min(numbers)} to {max(numbers)}" if numbers else "no pages"
                 raise PageOutside(f"The document has {existing}; choose some of them.")
@@ -257,7 +255,7 @@ class Reader:
                 doc_id=id,
                 page_start=first,
                 page_end=last,
-                pages=about.total_pages,
+                pages=packed.about.total_pages,
                 **self._read_part(blocks, arguments.cursor, arguments.max_tokens),
             )
 
@@ -316,12 +314,8 @@ class Reader:
                 for chunk, snippet, score in packed.search(arguments.query, arguments.max_results)
             ]
             room = self._get_max_bytes(arguments.max_tokens)
-            shown = list[Snippet]()
-            for hit in hits:
-                room -= len(hit.model_dump_json().encode())
-                if room < 0 and shown:
-                    break
-                shown.append(hit)
+            sizes = accumulate(len(hit.model_dump_json().encode()) for hit in hits)
+            shown = [hit for hit, size in zip(hits, sizes, strict=True) if size <= room] or hits[:1]
             tokens = sum(measure_tokens(hit.text) for hit in shown)
             return Snippets(doc_id=id, results=shown, omitted=len(hits) - len(shown), token_estimate=tokens)
 
@@ -336,10 +330,11 @@ class Reader:
     ) -> ChunkWindow:
         before, after = self._parse_sides(arguments)
         tenant = call.caller.tenant
-        id, fragment = await resolve_reference(self.engine, tenant, arguments.doc_id)
-        if not (anchor := arguments.anchor_chunk_id or fragment):
+        id, anchor = await self._resolve(tenant, arguments.doc_id, arguments.anchor_chunk_id)
+        if not anchor:
             raise InvalidArguments([Problem("anchor_chunk_id", "is required")])
         if windows is not None:
+            anchor = arguments.anchor_chunk_id or anchor  # Another service may have ids of another form.
             chunks = await windows.read_around(tenant, id, anchor, before, after, call.trace_id)
         else:
             chunks = await self._read_around(tenant, id, anchor, before, after)
@@ -352,10 +347,9 @@ class Reader:
         return ChunkWindow(doc_id=id, anchor_chunk_id=anchor, chunks=chosen, token_estimate=tokens, truncated=is_cut)
 
     async def _read_around(
-        self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int
+        self, tenant: TenantId, doc_id: str, name: str, before: int, after: int
     ) -> Sequence[WindowChunk]:
-        """Return the chunks around the anchor in a document here, in reading order."""
-        name = anchor.removeprefix(f"{doc_id}#")
+        """Return the chunks around the named one in a document here, in reading order."""
         if not HANDLE.fullmatch(doc_id):
             passages = await self.engine.window(tenant, doc_id, f"{doc_id}#{name}", before=before, after=after)
             if passages is not None:
@@ -375,6 +369,14 @@ class Reader:
     async def list_available_tools(self, arguments: NoArguments, call: Call) -> AvailableTools:
         tools = self.tools(call)
         return AvailableTools(tools=[AvailableTool.model_validate(tool, from_attributes=True) for tool in tools])
+
+    async def _resolve(self, tenant: TenantId, doc_id: str, place: str | None) -> tuple[str, str]:
+        """Return document id and place of two references. Each may be a document's id or URL with the place."""
+        id, name = await resolve_reference(self.engine, tenant, doc_id)
+        if place and "#" in place:
+            other, fragment = await resolve_reference(self.engine, tenant, place)
+            place = fragment if other == id else place
+        return id, place or name
 
     @asynccontextmanager
     async def _open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:
@@ -466,7 +468,7 @@ class Reader:
             }
             chunk = chunk.model_copy(update=screened)
             encoded = chunk.text.encode("utf-8", "replace")
-            text = chunk.text if len(encoded) <= room else encoded[: max(room, 0)].decode("utf-8", "ignore")
+            text = chunk.text if len(encoded) <= room else _cut_bytes(encoded, max(room, 0))
             room -= len(text.encode()) + len((chunk.section or "").encode()) + ENTRY_BYTES
             if text or not chunk.text:
                 chosen[index] = chunk.model_copy(update={"text": text})
@@ -493,8 +495,14 @@ def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bo
         taken += encoded[max(start - position, 0) :]
         position += len(encoded)
         if len(taken) > length:
-            return bytes(taken[:length]).decode("utf-8", "ignore"), False
+            return _cut_bytes(taken, length), False
     return taken.decode("utf-8", "ignore"), True
+
+
+def _cut_bytes(encoded: bytes | bytearray, length: int) -> str:
+    """Return at most so many bytes as text, cut between paragraphs, lines, sentences or words."""
+    text = encoded[:length].decode("utf-8", "ignore")
+    return text[: find_cut(text, len(text))]
 
 
 def _fit_sections(sections: Sequence[Section], max_bytes: int) -> list[Section]:

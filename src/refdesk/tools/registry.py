@@ -153,9 +153,7 @@ class Tool(ToolEntry, Generic[A]):
         if isinstance(result, Result):
             structured = result.model_dump(mode="json", exclude_none=True)
             return tool_answer([text_content(result.readable())], structured=structured)
-        if isinstance(result, str):
-            return tool_answer([text_content(result)])
-        return dict(result)
+        return tool_answer([text_content(result)]) if isinstance(result, str) else dict(result)
 
     def _validate_arguments(self, arguments: dict[str, Any], call: Call) -> A:
         if len(arguments) > MAX_ARGUMENTS:

@@ -341,3 +341,30 @@ def test_numbers_that_are_none_do_no_harm(number: str) -> None:
     symbol = f'<w:p><w:r><w:sym w:char="{number}"/><w:t>b</w:t></w:r></w:p>'
     document = convert(word(paragraph("a", properties=place) + symbol, numbering=numbering))
     assert len(document.blocks) == 2
+
+
+def test_superscripts_and_subscripts_keep_their_meaning() -> None:
+    def runs(*texts: tuple[str, str]) -> str:
+        made = (
+            f'<w:r><w:rPr><w:vertAlign w:val="{script}"/></w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+            for text, script in texts
+        )
+        return f"<w:p>{''.join(made)}</w:p>"
+
+    up, down, flat = "superscript", "subscript", "baseline"
+    document = convert(
+        word(
+            runs(
+                ("At most 2", flat),
+                ("32", up),
+                (" rows, x", flat),
+                ("n+1", up),
+                (" ", up),
+                ("and a", flat),
+                ("i", down),
+            )
+            + runs(("The 1", flat), ("st", up), (" of H", flat), ("2", down), ("O", flat))
+        )
+    )
+    texts = [block.text for block in document.blocks if isinstance(block, Paragraph)]
+    assert texts == ["At most 2^32 rows, x^(n+1) and a_i", "The 1st of H2O"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -205,6 +206,22 @@ class RunStyle:
 
 PLAIN = RunStyle()
 
+_EXPONENT_BASE = re.compile(r"[\d)\]]$|(?:^|[^\w])[A-Za-z]$")
+_INDEX_BASE = re.compile(r"\d$|(?:^|[^\w])[A-Za-z]$")
+_ORDINAL = frozenset("st nd rd th er e o a re tm sm".split())
+
+
+def format_script(tag: str, before: str, text: str) -> str:
+    """Return a superscript or subscript with the mark that it needs: `2^32`, `x_i`, but `1st` and `H2O`."""
+    text = text.strip()
+    is_simple = text.lstrip("-+−").isalnum()
+    if tag == "sub":
+        needs_mark = _INDEX_BASE.search(before) is not None and (text[:1].isalpha() or before[-1:].isdigit())
+        return f"_{text}" if needs_mark and is_simple else text
+    if not text or text.lower() in _ORDINAL or _EXPONENT_BASE.search(before) is None:
+        return text
+    return f"^{text}" if is_simple else f"^({text})"
+
 
 class Runs:
     """Runs in order, joined to a text with spans."""
@@ -220,6 +237,10 @@ class Runs:
             self._styles.append(style)
             if style is not PLAIN:
                 self._are_plain = False
+
+    def add_script(self, tag: str, text: str, style: RunStyle = PLAIN) -> None:
+        """Add a superscript (`sup`) or subscript (`sub`)."""
+        self.add(format_script(tag, "".join(self._texts[-2:])[-2:], text) if text.strip() else text, style)
 
     def is_all_code(self) -> bool:
         """Whether every visible character is code."""

@@ -337,9 +337,8 @@ class _Reader:
             return Table(cells, rows, columns, self._read_caption(item), place)
         if label in ("picture", "chart"):
             return Picture(self._read_caption(item), place)
-        if "text" not in item or label in _SKIPPED:
-            return None
-        return _read_text_block(item, str(label), depth, place)
+        is_read = "text" in item and label not in _SKIPPED
+        return _read_text_block(item, str(label), depth, place) if is_read else None
 
     def _read_inline(self, group: Item) -> Iterator[Block]:
         text, spans = "", list[Span]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from string import hexdigits
 from xml.etree.ElementTree import Element
 
@@ -37,6 +38,8 @@ _INVISIBLE = frozenset(
     "commentRangeEnd".split()
 )
 """Elements that display nothing: properties, markers and deletions."""
+
+_SCRIPTS = {"superscript": "sup", "subscript": "sub"}
 
 
 def convert(source: SourceFile) -> Document:
@@ -303,6 +306,9 @@ class _Content:
             if node.tag == "{w}t":
                 add(node.text or "", run_style)
             elif node.tag == "{w}rPr":
+                align = node.find("{w}vertAlign")
+                if script := _SCRIPTS.get(align.get("{w}val", "")) if align is not None else None:
+                    add = partial(self.runs.add_script, script)
                 own_style = self._parts.styles.resolve_run(node, link)
                 if own_style is None:
                     return

@@ -202,7 +202,8 @@ def _detect_text_format(data: bytes, head: bytes, name: str, media_type: str) ->
         return "html"
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and _DOCLING.search(data):
         return "docling"
-    suffix = PurePath(name).suffix.lower()
+    # Sphinx publishes its sources as `page.rst.txt`.
+    suffix = PurePath(re.sub(r"(\.(?:rst|md))\.txt$", r"\1", name.lower())).suffix
     named = BY_SUFFIX.get(suffix) or BY_MEDIA_TYPE.get(media_type)
     key = named.key if named is not None and named.is_text else "text"
     if key != "text" or suffix:

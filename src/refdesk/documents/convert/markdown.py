@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from html import unescape
 
 import yaml
 from markdown_it import MarkdownIt
@@ -32,21 +33,18 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re
 _STATED_ANCHOR = re.compile(r"\s*\{:?\s*#([^\s{}]{1,300})[^{}]*\}$")
 """`## Title {#anchor}`, as in pandoc, kramdown, MkDocs and Docusaurus."""
 
-_DEFINITION = re.compile(r"<p>([^\n]{1,300})\n: ((?:(?!</p>).){1,5000})</p>", re.DOTALL)
-"""A rendered term and the lines of its definition, as in pandoc and MkDocs: `term` and below it `: definition`."""
+_DEFINITION = re.compile(
+    r"<p>([^\n]{1,300})(?:</p>\n<p>|\n): ((?:(?!</p>).){1,5000})</p>(?:\n<pre><code>(.*?)</code></pre>)?", re.DOTALL
+)
+"""A rendered term and its definition, as in pandoc and MkDocs: `term` and below it `: definition`.
+
+Further paragraphs, lists and code of the definition are indented, and rendered as code.
+"""
 
 _PROPERTIES = {
-    "description": "description",
-    "summary": "description",
-    "author": "author",
-    "authors": "author",
-    "lang": "language",
-    "language": "language",
-    "date": "published",
-    "updated": "modified",
-    "lastmod": "modified",
-    "version": "version",
-    "status": "status",
+    **{name: name for name in ("description", "author", "language", "version", "status")},
+    **{"summary": "description", "authors": "author", "lang": "language", "date": "published"},
+    **dict.fromkeys(("updated", "lastmod"), "modified"),
 }
 
 
@@ -78,8 +76,8 @@ def convert(source: SourceFile) -> Document:
 
 
 def _render_definition(match: re.Match[str]) -> str:
-    definitions = "".join(f"<dd>{text}</dd>" for text in match[2].split("\n: "))
-    return f"<dl><dt>{match[1]}</dt>{definitions}</dl>"
+    definitions = match[2].replace("\n: ", "</p></dd><dd><p>")
+    return f"<dl><dt>{match[1]}</dt><dd><p>{definitions}</p>{_RENDERER.render(unescape(match[3] or ''))}</dd></dl>"
 
 
 def _apply_anchor(block: Block) -> Block:
@@ -126,6 +124,4 @@ def _read_tags(matter: Mapping[str, object]) -> Iterator[str]:
 def _to_text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(filter(None, map(_to_text, value)))
-    if value is None or isinstance(value, dict):
-        return ""
-    return " ".join(str(value).split())
+    return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())

@@ -77,9 +77,7 @@ _Section = list[_Token]
 
 def format_general(value: float) -> str:
     """Format a number without a format, with all certain digits."""
-    if value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return f"{value:.15g}".replace("e", "E")
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else f"{value:.15g}".replace("e", "E")
 
 
 def format_value(text: str, code: str, *, from_1904: bool = False) -> str:

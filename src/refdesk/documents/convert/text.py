@@ -133,9 +133,7 @@ class _TextReader:
         if numbered is not None:
             is_list = len(below) == 1 and _NUMBERED.fullmatch(below[0].strip()) is not None
             return None if is_list else Heading(text, min(6, numbered[1].count(".") + 1 + self.has_title))
-        if _CAPITALS.fullmatch(text) and below:
-            return Heading(text, min(6, len(self.marks) + 1))
-        return None
+        return Heading(text, min(6, len(self.marks) + 1)) if _CAPITALS.fullmatch(text) and below else None
 
     def _is_code(self, stanza: Sequence[str]) -> bool:
         if min(map(_measure_indent, stanza)) < self.margin + CODE_INDENT or _BULLET.match(stanza[0]):

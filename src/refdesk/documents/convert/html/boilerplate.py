@@ -76,10 +76,9 @@ def is_boilerplate(tag: str, attributes: Attributes, node: LexborNode) -> bool:
     verdict = _classify(tag, (attributes.get("class") or "")[:MAX_NAME], (attributes.get("id") or "")[:MAX_NAME])
     if verdict == "doubtful":
         return measure_link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
-    if verdict == "boilerplate":
-        return True
     return (
-        _is_hidden(attributes)
+        verdict == "boilerplate"
+        or _is_hidden(attributes)
         or attributes.get("role") in _EXCLUDED_ROLES
         or (tag == "a" and _is_page_link(attributes, node))
     )

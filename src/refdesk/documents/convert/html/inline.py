@@ -9,6 +9,7 @@ from urllib.parse import urljoin
 
 from selectolax.lexbor import LexborNode
 
+from refdesk.documents.convert.blocks import format_script
 from refdesk.documents.model import Span, SpanKind
 
 from .boilerplate import is_boilerplate
@@ -145,9 +146,6 @@ _NOT_CODE = (
     "button, script, style, .lineno, .linenos, .linenodiv, .gutter, .rouge-gutter, .line-numbers-rows, .headerlink, "
     ".copybtn, .copy-button, [data-line-number]:empty, a[aria-hidden=true]"
 )
-_EXPONENT_BASE = re.compile(r"[\d)\]]$|(?:^|[^\w])[A-Za-z]$")
-_INDEX_BASE = re.compile(r"\d$|(?:^|[^\w])[A-Za-z]$")
-_ORDINAL = frozenset("st nd rd th er e o a re tm sm".split())
 _SCRIPT = re.compile("([\ue000\ue001])([^\ue000-\ue002]{0,40})\ue002")
 _SCRIPT_MARKS = dict.fromkeys((0xE000, 0xE001, 0xE002))
 _SCRIPT_STARTS = {"sup": "\ue000", "sub": "\ue001"}
@@ -166,18 +164,6 @@ def extract_text(node: LexborNode) -> str:
     if "\ue002" in text:
         text = _SCRIPT.sub(replace_script, text).translate(_SCRIPT_MARKS)
     return collapse_whitespace(text).strip()
-
-
-def format_script(tag: str, before: str, text: str) -> str:
-    """Return a superscript or subscript with the mark that it needs: `2^32`, `x_i`, but `1st` and `H2O`."""
-    text = text.strip()
-    is_simple = text.lstrip("-+−").isalnum()
-    if tag == "sub":
-        needs_mark = _INDEX_BASE.search(before) is not None and (text[:1].isalpha() or before[-1:].isdigit())
-        return f"_{text}" if needs_mark and is_simple else text
-    if not text or text.lower() in _ORDINAL or _EXPONENT_BASE.search(before) is None:
-        return text
-    return f"^{text}" if is_simple else f"^({text})"
 
 
 def is_footnote_mark(node: LexborNode) -> bool:

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from selectolax.lexbor import LexborNode
 
+from refdesk.documents.convert.blocks import format_script
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -37,7 +38,6 @@ from .inline import (
     extract_code,
     extract_formula,
     extract_text,
-    format_script,
     is_footnote_mark,
     resolve_link,
 )

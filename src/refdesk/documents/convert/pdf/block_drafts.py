@@ -261,9 +261,7 @@ class DraftBuilder:
         first = draft.lines[0]
         if draft.kind == "item" and draft.skip < len(first.words):
             return first.words[draft.skip].left
-        if len(draft.lines) > 1 and last.page == line.page:
-            return last.left
-        return line.left
+        return last.left if len(draft.lines) > 1 and last.page == line.page else line.left
 
 
 def _make_picture(box: Box, page: int) -> Draft:

@@ -147,9 +147,7 @@ def _shares_line(row: list[Word], level: list[Word]) -> bool:
     tallest: Word = max(row, key=_get_size)
     size = max(tallest.size, max(map(_get_size, level)))
     distance = level[0].base - tallest.base
-    if abs(distance) < 0.12 * size:
-        return True
-    return abs(distance) < RAISED * size and _fits_beside(row, level)
+    return abs(distance) < 0.12 * size or (abs(distance) < RAISED * size and _fits_beside(row, level))
 
 
 def _fits_beside(row: list[Word], level: list[Word]) -> bool:
