@@ -232,6 +232,31 @@ async def test_a_file_that_shrinks_while_it_is_read_is_right_the_next_time(
         assert document.text.count("numbat") == 20_000
 
 
+# Failed calls
+
+
+@pytest.mark.parametrize("begins", ["SELECT key FROM documents", "BEGIN"])
+async def test_a_call_that_fails_leaves_no_query_or_transaction_open_for_the_next(tmp_path: Path, begins: str) -> None:
+    left_open: list[sqlite3.Cursor] = []
+
+    def fail(database: sqlite3.Connection) -> None:
+        left_open.append(database.execute(begins))
+        left_open[-1].fetchone()
+        database.execute("SELECT count(*) FROM documents").fetchone()
+        raise ValueError("in the middle of it")
+
+    with closing(CountingStore(tmp_path)) as store:
+        store.prepare()
+        await store.run(lambda database: records.create_collection(database, "files", "", ""))
+        given = [NewDocument(TextSource(f"Text {number}", "text"), "files") for number in range(2)]
+        await store.run(lambda database: records.queue_documents(database, given))
+        with pytest.raises(ValueError, match="in the middle"):
+            await store.run(fail)
+        with closing(sqlite3.connect(tmp_path / "knowledge.db")) as other, other:
+            other.execute("UPDATE documents SET title = 'changed'")
+        await store.run(lambda database: records.create_collection(database, "more", "", ""))
+
+
 # The disk
 
 

@@ -123,14 +123,13 @@ def _list_changed(database: sqlite3.Connection, after: int, last: int, kinds: Se
     return [row[0] for row in rows]
 
 
-def _read_entries(database: sqlite3.Connection, document: int) -> Iterator[IndexEntry]:
+def _read_entries(database: sqlite3.Connection, document: int) -> list[IndexEntry]:
     rows = database.execute(
         "SELECT c.key, d.key AS document, d.collection, d.title, c.path, c.text "
         "FROM documents d JOIN chunks c ON c.document = d.key WHERE d.key = ? ORDER BY c.ordinal",
         (document,),
     )
-    for row in fetch_dicts(rows):
-        yield IndexEntry(**{**row, "path": tuple(orjson.loads(row["path"]))})
+    return [IndexEntry(**{**row, "path": tuple(orjson.loads(row["path"]))}) for row in fetch_dicts(rows)]
 
 
 def _read_vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:

@@ -109,12 +109,18 @@ class ConnectionPool:
             if self._closed:
                 raise EngineError("the engine is closed")
             connection = self._busy[call] = self._idle.pop() if self._idle else self._open()
+        is_clean = False
         try:
             yield connection
+            is_clean = not connection.in_transaction
         finally:
             with self._changed:
                 del self._busy[call]
-                self._idle.append(connection)
+                if is_clean:
+                    self._idle.append(connection)
+                else:
+                    # A failed call may leave a query open, and all later writes on its connection would fail.
+                    connection.close()
                 self._changed.notify_all()
 
     def interrupt(self, call: object) -> None:
