@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from errno import EMFILE, ENFILE, ENOMEM
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar, TypeVarTuple
@@ -31,7 +32,7 @@ from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.storage import records
 from refdesk.engines.storage.ingest_queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
-from refdesk.errors import EngineError
+from refdesk.errors import ConverterCrashed, ConverterKilled, ConverterUnavailable, EngineError
 from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
@@ -230,6 +231,59 @@ async def test_a_file_that_shrinks_while_it_is_read_is_right_the_next_time(
         document = await engine.read(ACME, "files/shrinking.md")
         assert document is not None
         assert document.text.count("numbat") == 20_000
+
+
+# Faults that pass
+
+
+def fault(error: Exception, times: int) -> Callable[[], None]:
+    """What fails so many times before it works."""
+    left = [error] * times
+
+    def meddle() -> None:
+        if left:
+            raise left.pop()
+
+    return meddle
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (OSError(EMFILE, "Too many open files"), 6),
+        (OSError(ENFILE, "Too many open files in system"), 6),
+        (OSError(ENOMEM, "Cannot allocate memory"), 6),
+        (MemoryError(), 6),
+        (ConverterUnavailable("The converter could not be started."), 6),
+        (ConverterKilled("The converter was killed."), 2),
+        (ConverterCrashed("The converter crashed on it."), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+async def test_a_fault_that_passes_fails_no_document(
+    tmp_path: Path, conversions: Conversions, error: Exception, times: int
+) -> None:
+    (tmp_path / "good.md").write_text("# Good\n\nzebra")
+    async with engine_on(tmp_path / "data", Meddled(conversions, fault(error, times))) as engine:
+        [status] = await ingest_files(engine, tmp_path, "good.md")
+        assert (status.status, status.error) == ("success", None)
+        assert len(await found(engine, "zebra", mode="fulltext")) == 1
+
+
+async def test_a_replacement_on_which_the_converter_crashes_twice_fails_and_says_what_is_shown(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    (tmp_path / "good.md").write_text("# Good\n\nzebra")
+    crash = fault(ConverterCrashed("The converter crashed on it."), 2)
+    failures = [fault(ValueError("unused"), 0)]
+    async with engine_on(tmp_path / "data", Meddled(conversions, lambda: failures[0]())) as engine:
+        await ingest_files(engine, tmp_path, "good.md")
+        failures[0] = crash
+        (tmp_path / "good.md").write_text("# Good\n\nquokka")
+        [status] = await ingest_files(engine, tmp_path, "good.md")
+        assert (status.status, status.attempts) == ("failed", 2)
+        assert status.error == "The previous version is shown. The converter crashed on it."
+        assert len(await found(engine, "zebra", mode="fulltext")) == 1
 
 
 # Failed calls

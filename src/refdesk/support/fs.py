@@ -7,11 +7,25 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
 from typing import TypeAlias
 
 FileStamp: TypeAlias = tuple[int, int, int] | None
 """Inode, size and modification time of a file; None if there is no readable one."""
+
+
+MACHINE_FAULTS = frozenset({EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS})
+"""Errors of the machine, whatever file is used: no room on the disk, or no memory or file descriptors left."""
+
+
+def find_machine_fault(error: BaseException | None) -> str:
+    """Return the message of the fault of the machine that caused an error, empty if none did."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in MACHINE_FAULTS:
+            return os.strerror(error.errno)
+        error = error.__cause__
+    return ""
 
 
 def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
