@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -23,7 +24,7 @@ from refdesk.calls import TenantId, UserId
 from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, open_conversions
 from refdesk.documents.fetch import Progress
-from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, TextSource
+from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, Search, TextSource
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import IndexDamaged
@@ -284,6 +285,44 @@ async def test_a_replacement_on_which_the_converter_crashes_twice_fails_and_says
         assert (status.status, status.attempts) == ("failed", 2)
         assert status.error == "The previous version is shown. The converter crashed on it."
         assert len(await found(engine, "zebra", mode="fulltext")) == 1
+
+
+# Open files
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """The process may open so many more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as newest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (newest.fileno() + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.slow
+async def test_more_tenants_than_files_may_be_open_are_all_answered(tmp_path: Path, conversions: Conversions) -> None:
+    tenants = [TenantId(f"tenant-{number}") for number in range(60)]
+    with few_files(180):
+        async with engine_on(tmp_path, conversions) as engine:
+
+            async def use(tenant: TenantId) -> None:
+                await engine.create_collection(tenant, "files")
+                [asked] = await engine.ingest(tenant, [NewDocument(TextSource("Foxes", f"fox {tenant}"), "files")])
+                assert await engine.search(tenant, Search("fox")) is not None
+                [status] = await finished(engine, [asked.id], tenant=tenant)
+                assert status.status == "success", status.error
+
+            async with anyio.create_task_group() as tasks:
+                for tenant in tenants:
+                    tasks.start_soon(use, tenant)
+            for tenant in tenants:
+                [hit] = await engine.search(tenant, Search("fox", mode="fulltext"))
+                assert hit.text.endswith(tenant)
+                assert [info.id for info in engine.cached_collections(tenant)] == ["files"]
+            assert [info.id for info in engine.cached_collections(tenants[0])] == ["files"]
 
 
 # Failed calls

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from refdesk.cli.serve import MAX_OPEN_FILES
 from tests import forked
 from tests.processes import REFDESK, environment, started_process
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -54,6 +56,17 @@ async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -
         answer = await http.post(f"{server.url}/mcp", json=SEARCH)
         assert answer.json()["result"]["content"]
         await server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of another process is looked up with prlimit")
+async def test_it_raises_its_soft_limit_of_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard - 1, 1_024), hard))
+    try:
+        async with started_process(tmp_path) as server:
+            assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, MAX_OPEN_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import secrets
 import socket
 import sys
 import tempfile
 import traceback
 from collections.abc import Coroutine
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,11 +25,15 @@ from refdesk.errors import ConfigError, RefdeskError
 if TYPE_CHECKING:
     from refdesk.telemetry.log import Log
 
+MAX_OPEN_FILES = 65_536
+"""Soft limit of open files that is raised to if the system allows it."""
+
 
 def serve(arguments: SimpleNamespace) -> int:
     """Run the server and return the exit code."""
     config = load_settings(arguments, serves=True)
     require_support(config)
+    _raise_open_files_limit()
     if arguments.stdio:
         _serve_stdio_and_exit(config)
     if config.server.workers > 1:
@@ -37,6 +42,15 @@ def serve(arguments: SimpleNamespace) -> int:
 
     _run_event_loop(_serve_http(config, bind(config.server)))
     return 0
+
+
+def _raise_open_files_limit() -> None:
+    """Raise the soft limit of open files, which is 1,024 on many systems, to the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError):  # macOS has a lower limit than the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _serve_stdio_and_exit(config: Config) -> NoReturn:

@@ -202,8 +202,7 @@ class EmbeddedEngine:
             await anyio.sleep(POLL_SECONDS)
 
     def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        stores = (self._stores.get_open(owner) for owner in dict.fromkeys((tenant, SHARED)))
-        return [entry for store in stores if store for entry in store.collections]
+        return [entry for owner in dict.fromkeys((tenant, SHARED)) for entry in self._stores.get_collections(owner)]
 
     def revision(self, tenant: TenantId) -> Hashable:
         return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))

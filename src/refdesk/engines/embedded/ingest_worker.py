@@ -247,7 +247,8 @@ class IngestScheduler:
     _pauses: Pauses
 
     def __post_init__(self) -> None:
-        self._workers: dict[TenantId, IngestWorker] = {}
+        self._workers: dict[TenantId, IngestWorker | None] = {}
+        """Workers by tenant, None while they wait for a slot."""
         self._checked: set[TenantId] = set()
         """Tenants without documents of an older version."""
         self._wakeup = anyio.Event()
@@ -280,7 +281,7 @@ class IngestScheduler:
                 return
             await self._queue_outdated(store)
             if await self._has_work(store):
-                self._workers[store.tenant] = self._make_worker(store)
+                self._workers[store.tenant] = None
                 tasks.start_soon(self._run_worker, store)
             else:
                 store.error = None
@@ -321,11 +322,17 @@ class IngestScheduler:
         return await store.run(check)
 
     async def _run_worker(self, store: TenantStore) -> None:
-        store.busy += 1
         has_worked = False
         try:
             async with self._slots:
-                has_worked = await self._workers[store.tenant].run()
+                # It may have been retired while this waited for a slot.
+                store = await self._stores.get_or_create(store.tenant)
+                worker = self._workers[store.tenant] = self._make_worker(store)
+                store.busy += 1
+                try:
+                    has_worked = await worker.run()
+                finally:
+                    store.busy -= 1
             store.error = None
         except* DependencyError as failures:
             self._report_error(store, _get_first(failures).detail)
@@ -335,7 +342,6 @@ class IngestScheduler:
             self._report_error(store, f"unexpected error: {_get_first(failures)!r}")
             await anyio.sleep(self._pauses.error)
         finally:
-            store.busy -= 1
             del self._workers[store.tenant]
             self._stores.notify(store.tenant)
             if has_worked:

@@ -13,6 +13,7 @@ waits for a disk.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import threading
@@ -259,8 +260,11 @@ MIN_SEARCH_THREADS, MAX_SEARCH_THREADS = 2, 4
 """Bounds of the number of search threads, otherwise one per core. Searches are CPU-bound: with more threads each takes
 longer and none finishes sooner."""
 
-MAX_OPEN_STORES = 128
-"""Tenants whose files are open. Beyond it, idle ones are closed."""
+MIN_OPEN_STORES, MAX_OPEN_STORES = 16, 128
+"""Bounds of the number of tenants whose files are open at the same time."""
+
+FILES_PER_STORE = 10
+"""Open files of a tenant that is searched concurrently. All stores together may have half of the process's limit."""
 
 
 class StorePool(TenantPool[TenantStore]):
@@ -271,7 +275,9 @@ class StorePool(TenantPool[TenantStore]):
         self._search_threads = SearchThreads(min(max(cores, MIN_SEARCH_THREADS), MAX_SEARCH_THREADS))
         self._shared = shared
         create = partial(TenantStore, search_threads=self._search_threads)
-        super().__init__(folder, create, DATABASE_THREADS, MAX_OPEN_STORES)
+        affordable = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 // FILES_PER_STORE
+        max_open = min(max(affordable, MIN_OPEN_STORES), MAX_OPEN_STORES)
+        super().__init__(folder, create, DATABASE_THREADS, max_open)
 
     def revision(self, tenant: TenantId) -> Hashable:
         """Return the revision of a tenant's store. For a store that isn't open it is always a new value."""
@@ -282,9 +288,8 @@ class StorePool(TenantPool[TenantStore]):
 
     async def _open_found(self, tenant: TenantId) -> None:
         # A store that can't be opened doesn't affect the others; its tenant gets the error.
-        if len(self._open) < MAX_OPEN_STORES:
-            with suppress(EngineError):
-                await self.get_or_create(tenant)
+        with suppress(EngineError):
+            await self.get_or_create(tenant)
 
     async def __aexit__(self, *_: object) -> None:
         await super().__aexit__()

@@ -46,6 +46,8 @@ SELECT tenant, (SELECT count(*) FROM documents), (SELECT count(*) FROM collectio
 FROM owner
 """
 
+_TENANT_AND_WORK = f"SELECT tenant, EXISTS (SELECT 1 FROM documents WHERE {records.IS_IN_PROGRESS}) FROM owner"
+
 logger = logging.getLogger(__name__)
 
 
@@ -89,6 +91,10 @@ BUSY_SECONDS = 10.0
 """Time a writer waits for another process that is writing."""
 
 RETRY_SECONDS = 0.02
+
+MAX_IDLE_CONNECTIONS = 4
+"""Idle connections kept per database. Each has two open files."""
+
 PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
 
 
@@ -99,6 +105,7 @@ class ConnectionPool:
         self._path = path
         self._idle: list[sqlite3.Connection] = []
         self._busy: dict[object, sqlite3.Connection] = {}
+        self._max_idle = MAX_IDLE_CONNECTIONS
         self._closed = False
         self._changed = threading.Condition()
 
@@ -116,7 +123,7 @@ class ConnectionPool:
         finally:
             with self._changed:
                 del self._busy[call]
-                if is_clean:
+                if is_clean and len(self._idle) < self._max_idle:
                     self._idle.append(connection)
                 else:
                     # A failed call may leave a query open, and all later writes on its connection would fail.
@@ -128,6 +135,13 @@ class ConnectionPool:
         with self._changed:
             if call in self._busy:
                 self._busy[call].interrupt()
+
+    def retire(self) -> None:
+        """Close the connections that aren't in use, and keep none open between calls from now on."""
+        with self._changed:
+            self._max_idle = 0
+            while self._idle:
+                self._idle.pop().close()
 
     def close(self) -> None:
         """Interrupt all calls, wait until each has returned its connection, and close all connections."""
@@ -172,8 +186,7 @@ class TenantDatabase:
         """Progress of the conversions in this process, by document key."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.busy = 0
-        """Number of current users. The database isn't closed while there are any."""
-        self.used_at = monotonic()
+        """Number of current users. The database isn't retired while there are any."""
         self._limiter = limiter
         self._connections = ConnectionPool(folder / DATABASE)
 
@@ -258,6 +271,10 @@ class TenantDatabase:
     async def refresh(self) -> None:
         """Load changes made by this or another process."""
 
+    def retire(self) -> None:
+        """Close the file. Whoever still holds the database can use it, at the cost of opening the file each time."""
+        self._connections.retire()
+
     def close(self) -> None:
         """Interrupt running queries and close the file."""
         self._connections.close()
@@ -269,9 +286,6 @@ def _read_version(database: sqlite3.Connection) -> int:
 
 D = TypeVar("D", bound=TenantDatabase)
 
-IDLE_SECONDS = 60.0
-"""Time without use before a database may be closed: far longer than any caller holds one."""
-
 
 class TenantPool(Generic[D]):
     """Databases of all tenants, each in its own folder and opened on first use."""
@@ -279,13 +293,14 @@ class TenantPool(Generic[D]):
     def __init__(
         self, folder: Path, create: Callable[[Path, TenantId, CapacityLimiter], D], threads: int, max_open: int | None
     ) -> None:
-        """Create a pool. Beyond `max_open` databases, idle ones are closed."""
+        """Create a pool. With `max_open` databases, the least recently used one is retired before another is opened."""
         self._folder = folder
         self._create = create
         self._limiter = CapacityLimiter(threads)
         self._max_open = max_open
         self._open: OrderedDict[TenantId, D] = OrderedDict()
         self._open_lock = anyio.Lock()
+        self._retired_collections: dict[TenantId, tuple[CollectionInfo, ...]] = {}
         self.listeners: list[Callable[[TenantId], None]] = []
         """Called with a tenant whenever its documents or collections have changed."""
 
@@ -307,6 +322,11 @@ class TenantPool(Generic[D]):
         for listener in self.listeners:
             listener(tenant)
 
+    def get_collections(self, tenant: TenantId) -> tuple[CollectionInfo, ...]:
+        """Return a tenant's collections from memory, also those of a retired database."""
+        database = self._open.get(tenant)
+        return database.collections if database is not None else self._retired_collections.get(tenant, ())
+
     def get_open(self, tenant: TenantId) -> D | None:
         """Return a tenant's database if it is already open."""
         return self._open.get(tenant)
@@ -316,7 +336,6 @@ class TenantPool(Generic[D]):
         database = self._open.get(tenant)
         if database is not None:
             self._open.move_to_end(tenant)
-            database.used_at = monotonic()
             return database
         path = self.path(tenant) / DATABASE
         return await self.get_or_create(tenant) if await to_thread.run_sync(path.exists) else None
@@ -326,44 +345,50 @@ class TenantPool(Generic[D]):
         async with self._open_lock:
             database = self._open.get(tenant)
             if database is None:
+                await self._retire_unused()
                 path = self.path(tenant)
                 with translate_errors(f"cannot use {path}"):
                     database = await to_thread.run_sync(self._create, path, tenant, self._limiter)
                 await to_thread.run_sync(database.prepare)
                 await database.refresh()
                 self._open[tenant] = database
-                await self._close_idle()
+                self._retired_collections.pop(tenant, None)
         return database
 
-    async def _close_idle(self) -> None:
-        since = monotonic() - IDLE_SECONDS
-        idle = [t for t, each in self._open.items() if each.busy == 0 and each.used_at < since and t != SHARED]
-        excess = len(self._open) - self._max_open if self._max_open is not None else 0
-        for tenant in idle[: max(excess, 0)]:
-            await to_thread.run_sync(self._open.pop(tenant).close)
+    async def _retire_unused(self) -> None:
+        """Make room for another open database. If all are in use, wait."""
+        while self._max_open is not None and len(self._open) >= self._max_open:
+            unused = next((t for t, each in self._open.items() if each.busy == 0 and t != SHARED), None)
+            if unused is None:
+                await anyio.sleep(POLL_SECONDS)
+                continue
+            database = self._open.pop(unused)
+            self._retired_collections[unused] = database.collections
+            await to_thread.run_sync(database.retire)
 
     async def open_new(self) -> None:
-        """Open databases that other processes have created."""
+        """Open databases that other processes have created. If no more may be open, only those with work."""
         known = {database.folder for database in self}
-        for tenant in await to_thread.run_sync(self._list_tenants_except, known):
-            await self._open_found(tenant)
+        for tenant, has_work in await to_thread.run_sync(self._list_tenants_except, known):
+            if has_work or self._max_open is None or len(self._open) < self._max_open:
+                await self._open_found(tenant)
 
     async def _open_found(self, tenant: TenantId) -> None:
         await self.get_or_create(tenant)
 
-    def _list_tenants_except(self, known: Set[Path]) -> list[TenantId]:
-        """Return the tenants that have a database in a folder not among `known`."""
+    def _list_tenants_except(self, known: Set[Path]) -> list[tuple[TenantId, bool]]:
+        """Return the tenants that have a database in a folder not among `known`, and whether documents are pending."""
         found = []
         for path in sorted(self._folder.glob(f"*/{DATABASE}")):
             if path.parent in known:
                 continue
             with translate_errors(f"cannot read {path}"), closing(sqlite3.connect(path, timeout=10)) as database:
                 try:
-                    row = database.execute("SELECT tenant FROM owner").fetchone()
+                    row = database.execute(_TENANT_AND_WORK).fetchone()
                 except sqlite3.DatabaseError:
                     row = None  # being created, broken, or of another version: reported when the tenant uses it
             if row is not None:
-                found.append(TenantId(row[0]))
+                found.append((TenantId(row[0]), bool(row[1])))
         return found
 
     async def list_tenants(self) -> Sequence[TenantInfo]:
