@@ -265,6 +265,12 @@ class EngineError(DependencyError):
     """The engine failed."""
 
 
+class DatabaseDamaged(EngineError):
+    """A tenant's database is missing, damaged or of another version."""
+
+    retryable = False
+
+
 class R2RMisconfigured(EngineError):
     """R2R rejects the configured credentials or settings."""
 

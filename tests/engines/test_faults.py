@@ -33,7 +33,7 @@ from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.storage import records
 from refdesk.engines.storage.ingest_queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
-from refdesk.errors import ConverterCrashed, ConverterKilled, ConverterUnavailable, EngineError
+from refdesk.errors import ConverterCrashed, ConverterKilled, ConverterUnavailable, DatabaseDamaged, EngineError
 from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
@@ -569,9 +569,75 @@ async def test_a_record_that_is_no_database_is_refused_with_its_path(tmp_path: P
     folder = tmp_path / "data" / "tenants" / ACME_FOLDER
     folder.mkdir(parents=True)
     (folder / "knowledge.db").write_bytes(b"not at all" * 1000)
-    with pytest.raises(EngineError, match=str(folder)):
+    with pytest.raises(DatabaseDamaged, match=str(folder)):
         async with engine_on(tmp_path / "data", conversions) as engine:
             await found(engine, "fox")
+
+
+def without_tables(path: Path) -> None:
+    """What is left if the write-ahead log with all tables is lost."""
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+
+
+OTHER = TenantId("other")
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, empty, without_tables])
+async def test_a_lost_record_beside_its_indexes_is_refused_and_told(
+    tmp_path: Path, conversions: Conversions, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "data" / "tenants" / ACME_FOLDER / "knowledge.db"
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        await engine.create_collection(OTHER, "files")
+    lose(path)
+    remains = path.read_bytes() if path.exists() else None
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        for _ in range(2):
+            with pytest.raises(DatabaseDamaged, match=r"is missing or empty, but .* Restore knowledge\.db") as caught:
+                await found(engine, "fox")
+            assert not caught.value.retryable
+        assert [info.id for info in await engine.collections(OTHER) if not info.shared] == ["files"]
+        assert await engine.check() == "documents are searchable"
+        [problem] = engine.problems()
+        assert str(path) in problem
+    logged = [record for record in caplog.records if record.message == "engine.unusable"]
+    assert [record.__dict__["fields"]["folder"] for record in logged] == [str(path.parent)]
+    assert (path.read_bytes() if path.exists() else None) == remains
+    shutil.rmtree(path.parent)
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        assert await found(engine, "fox")
+        assert engine.problems() == []
+
+
+async def test_a_record_that_is_lost_while_it_is_open_is_refused(tmp_path: Path, conversions: Conversions) -> None:
+    path = tmp_path / "tenants" / ACME_FOLDER / "knowledge.db"
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        path.unlink()
+        await eventually(lambda: bool(engine.problems()))
+        with pytest.raises(EngineError, match="missing or empty"):
+            await found(engine, "fox")
+
+
+async def test_indexes_follow_an_older_record_that_was_restored(tmp_path: Path, conversions: Conversions) -> None:
+    path = tmp_path / "tenants" / ACME_FOLDER / "knowledge.db"
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+    backup = path.read_bytes()
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Hounds", "# Hounds\n\nhound")
+        await bring(engine, "Bears", "# Bears\n\nbear")
+    path.write_bytes(backup)
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Wolves", "# Wolves\n\nwolf")
+        await in_step(tmp_path, ACME_FOLDER)
+        for word, count in (("fox", 1), ("wolf", 1), ("hound", 0)):
+            assert len(await found(engine, word, mode="fulltext")) == count
+    OnDisk.read(tmp_path).require_agreement()
 
 
 # The model

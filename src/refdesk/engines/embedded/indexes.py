@@ -5,6 +5,7 @@ Updates are idempotent. If the process dies, the next one continues from the mar
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ from refdesk.engines.storage.records import fetch_dicts, now
 from refdesk.errors import EngineError
 
 W = TypeVar("W")
+
+logger = logging.getLogger(__name__)
 
 ROWS_PER_COMMIT = 20_000
 """Vectors buffered in memory before a commit, about 30 MB."""
@@ -57,8 +60,12 @@ class Indexes:
     def _update_fulltext(self, database: sqlite3.Connection) -> bool:
         writer = self._fulltext
         last = records.read_last_change(database)
-        is_behind = writer.mark < last
+        is_behind = writer.mark != last
         if is_behind:
+            if writer.mark > last:
+                # An older database was restored, or its write-ahead log was lost.
+                logger.error("engine.database_older_than_index", extra={"fields": {"folder": str(self._folder)}})
+                writer.clear()
             with _translate_write_errors():
                 for document in _list_changed(database, writer.mark, last, ("text",)):
                     writer.replace(document, _read_entries(database, document))
@@ -71,8 +78,10 @@ class Indexes:
         if writer is None:
             return False
         last = records.read_last_change(database)
-        is_behind = writer.mark < last
+        is_behind = writer.mark != last
         if is_behind:
+            if writer.mark > last:
+                writer.clear()
             pending = 0
             for document in _list_changed(database, writer.mark, last, ("text", "vectors")):
                 writer.remove(document)

@@ -275,6 +275,9 @@ class IngestScheduler:
     async def _schedule(self, tasks: TaskGroup, store: TenantStore) -> None:
         """Start a worker if the tenant has work. Errors of one tenant don't affect the others."""
         try:
+            if await to_thread.run_sync(store.is_replaced):
+                await self._stores.drop(store)
+                return
             if await store.refresh_if_changed():
                 self._stores.notify(store.tenant)
             if store.tenant in self._workers:

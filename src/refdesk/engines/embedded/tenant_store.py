@@ -213,13 +213,13 @@ class TenantStore(TenantDatabase):
         return True
 
     def is_behind(self, last: int, *, has_vectors: bool) -> bool:
-        """Whether an index lacks this change. An unreadable index lacks all changes."""
+        """Whether an index lacks this change, or has later ones. An unreadable index lacks all changes."""
         try:
             self.fulltext.refresh()
             self.vectors.refresh()
         except IndexDamaged:
             return True
-        return self.fulltext.mark < last or (has_vectors and self.vectors.mark < last)
+        return self.fulltext.mark != last or (has_vectors and self.vectors.mark != last)
 
     def _open_index(self, index: Callable[[Path], T], folder: Path) -> T:
         """Open an index for reading. A damaged one is deleted and rebuilt, unless another process is writing it."""

@@ -26,7 +26,7 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, DocumentStatus, Listing, TenantInfo
 from refdesk.engines.storage import records
 from refdesk.engines.storage.records import transaction
-from refdesk.errors import EngineError
+from refdesk.errors import DatabaseDamaged, EngineError
 
 DATABASE = "knowledge.db"
 """Name of the database file in a tenant's folder."""
@@ -58,13 +58,37 @@ def tenant_folder_name(tenant: TenantId) -> str:
     return f"h-{hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
+DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Raise storage errors as EngineError."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
+        if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE_CODES:
+            raise DatabaseDamaged(f"{what}: {error}. Restore {DATABASE} from a backup.") from error
         raise EngineError(f"{what}: {error}") from error
+
+
+INDEX_FOLDERS = ("fulltext", "vectors")
+"""Folders of the indexes beside a database that are derived from it."""
+
+
+def describe_loss(folder: Path, *, is_empty: bool = False) -> str | None:
+    """Return why a folder's database can't be the one that its indexes are of, or None if there is no doubt.
+
+    `is_empty` is whether the database is known to have no tables.
+    """
+    path = folder / DATABASE
+    indexes = [name for name in INDEX_FOLDERS if (folder / name).exists()]
+    if not indexes or not (is_empty or not path.exists() or path.stat().st_size == 0):
+        return None
+    return (
+        f"{path} is missing or empty, but there is {' and '.join(indexes)}: documents were lost. Restore {DATABASE} "
+        f"from a backup, or remove {folder} and add the documents again."
+    )
 
 
 @contextmanager
@@ -189,22 +213,38 @@ class TenantDatabase:
         """Number of current users. The database isn't retired while there are any."""
         self._limiter = limiter
         self._connections = ConnectionPool(folder / DATABASE)
+        self._inode = 0
 
     def prepare(self) -> None:
         """Create the database or check its version."""
         with translate_errors(f"cannot use {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._require_database()
             with self._connections.borrow(self) as database:
+                self._inode = (self.folder / DATABASE).stat().st_ino
                 version = _read_version(database)
                 if version == 0:
+                    self._require_database(is_empty=True)
                     # One process creates the tables, the others find them complete.
                     with transaction(database):
                         version = _read_version(database) or self._create_tables(database)
                 if version != self.schema_version:
-                    raise EngineError(
+                    raise DatabaseDamaged(
                         f"{self.folder / DATABASE} was written by another version of Refdesk (schema {version}, this "
                         f"one reads {self.schema_version}); {self.other_version_hint}"
                     )
+
+    def _require_database(self, *, is_empty: bool = False) -> None:
+        """Refuse to create a database in place of a lost one. The shared one is filled again at every start."""
+        if self.tenant != SHARED and (loss := describe_loss(self.folder, is_empty=is_empty)):
+            raise DatabaseDamaged(loss)
+
+    def is_replaced(self) -> bool:
+        """Return whether the file that was opened is gone, or another one is in its place."""
+        try:
+            return (self.folder / DATABASE).stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
 
     def _create_tables(self, database: sqlite3.Connection) -> int:
         for package in (__package__, self.schema_package):
@@ -301,6 +341,8 @@ class TenantPool(Generic[D]):
         self._open: OrderedDict[TenantId, D] = OrderedDict()
         self._open_lock = anyio.Lock()
         self._retired_collections: dict[TenantId, tuple[CollectionInfo, ...]] = {}
+        self.problems: dict[Path, str] = {}
+        """Why databases can't be opened, by their folder."""
         self.listeners: list[Callable[[TenantId], None]] = []
         """Called with a tenant whenever its documents or collections have changed."""
 
@@ -337,7 +379,7 @@ class TenantPool(Generic[D]):
         if database is not None:
             self._open.move_to_end(tenant)
             return database
-        path = self.path(tenant) / DATABASE
+        path = self.path(tenant)
         return await self.get_or_create(tenant) if await to_thread.run_sync(path.exists) else None
 
     async def get_or_create(self, tenant: TenantId) -> D:
@@ -347,13 +389,38 @@ class TenantPool(Generic[D]):
             if database is None:
                 await self._retire_unused()
                 path = self.path(tenant)
-                with translate_errors(f"cannot use {path}"):
-                    database = await to_thread.run_sync(self._create, path, tenant, self._limiter)
-                await to_thread.run_sync(database.prepare)
-                await database.refresh()
+                try:
+                    with translate_errors(f"cannot use {path}"):
+                        database = await to_thread.run_sync(self._create, path, tenant, self._limiter)
+                    await to_thread.run_sync(database.prepare)
+                    await database.refresh()
+                except EngineError as error:
+                    self._report_problem(path, error.detail)
+                    raise
+                self.problems.pop(path, None)
                 self._open[tenant] = database
                 self._retired_collections.pop(tenant, None)
         return database
+
+    def _report_problem(self, folder: Path, detail: str) -> None:
+        if self.problems.get(folder) != detail:
+            self.problems[folder] = detail
+            logger.error("engine.unusable", extra={"fields": {"folder": str(folder), "detail": detail}})
+
+    def check_folder(self) -> None:
+        """Check that files can be opened, and report a folder that can't be written. Raises EngineError."""
+        with translate_errors(f"cannot use {self._folder}"):
+            os.close(os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC))
+        if os.access(self._folder, os.W_OK):
+            self.problems.pop(self._folder, None)
+        else:
+            self._report_problem(self._folder, f"{self._folder} can't be written: no documents can be added")
+
+    async def drop(self, database: D) -> None:
+        """Retire a database whose file was replaced, so that it's opened again."""
+        if self._open.get(database.tenant) is database:
+            del self._open[database.tenant]
+        await to_thread.run_sync(database.retire)
 
     async def _retire_unused(self) -> None:
         """Make room for another open database. If all are in use, wait."""
@@ -379,16 +446,24 @@ class TenantPool(Generic[D]):
     def _list_tenants_except(self, known: Set[Path]) -> list[tuple[TenantId, bool]]:
         """Return the tenants that have a database in a folder not among `known`, and whether documents are pending."""
         found = []
-        for path in sorted(self._folder.glob(f"*/{DATABASE}")):
-            if path.parent in known:
-                continue
-            with translate_errors(f"cannot read {path}"), closing(sqlite3.connect(path, timeout=10)) as database:
-                try:
-                    row = database.execute(_TENANT_AND_WORK).fetchone()
-                except sqlite3.DatabaseError:
-                    row = None  # being created, broken, or of another version: reported when the tenant uses it
-            if row is not None:
-                found.append((TenantId(row[0]), bool(row[1])))
+        with translate_errors(f"cannot read {self._folder}"):
+            folders = sorted(set(self._folder.iterdir()) - known)
+        for gone in self.problems.keys() - {*folders, self._folder}:
+            del self.problems[gone]
+        for folder in folders:
+            path = folder / DATABASE
+            if loss := describe_loss(folder):
+                self._report_problem(folder, loss)
+            elif path.exists():
+                with translate_errors(f"cannot read {path}"), closing(sqlite3.connect(path, timeout=10)) as database:
+                    try:
+                        row = database.execute(_TENANT_AND_WORK).fetchone()
+                    except sqlite3.OperationalError:
+                        continue  # being created, or of another version: reported when the tenant uses it
+                    except sqlite3.DatabaseError as error:
+                        self._report_problem(folder, f"{path} is damaged: {error}. Restore it from a backup.")
+                        continue
+                    found.append((TenantId(row[0]), bool(row[1])))
         return found
 
     async def list_tenants(self) -> Sequence[TenantInfo]:
