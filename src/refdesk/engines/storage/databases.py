@@ -126,7 +126,8 @@ class ConnectionPool:
     """Connections to one database, one per concurrent call, closed together."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._uri = f"{path.absolute().as_uri()}?mode=rw"
+        """A file that was deleted is never created again: what is written to it would be lost, too."""
         self._idle: list[sqlite3.Connection] = []
         self._busy: dict[object, sqlite3.Connection] = {}
         self._max_idle = MAX_IDLE_CONNECTIONS
@@ -180,7 +181,9 @@ class ConnectionPool:
 
     def _open(self) -> sqlite3.Connection:
         # Used by one thread at a time, though not always the same one.
-        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self._uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         give_up_at = monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -220,6 +223,7 @@ class TenantDatabase:
         with translate_errors(f"cannot use {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._require_database()
+            (self.folder / DATABASE).touch(mode=0o600)
             with self._connections.borrow(self) as database:
                 self._inode = (self.folder / DATABASE).stat().st_ino
                 version = _read_version(database)
