@@ -493,7 +493,26 @@ def overwrite(path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
+def flip(path: Path) -> None:
+    """Flip the bits of a byte, which no reader notices by itself."""
+    content = bytearray(path.read_bytes())
+    content[4] ^= 0xFF
+    path.write_bytes(content)
+
+
+def replace_by_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
+    ("fulltext/*.del", flip),
+    ("fulltext/*.fast", flip),
+    ("fulltext/*.term", flip),
+    ("fulltext/*.idx", flip),
+    ("fulltext/*.fieldnorm", flip),
+    ("fulltext", replace_by_file),
+    ("vectors", replace_by_file),
     ("fulltext/*.term", cut),
     ("fulltext/*.idx", overwrite),
     ("fulltext/*.fast", Path.unlink),
@@ -526,8 +545,8 @@ async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
         for tenant in tenants:
             await finished(engine, ["animals/foxes", "animals/hounds"], tenant=tenant)
     for tenant, (pattern, harm) in zip(tenants, DAMAGE, strict=True):
-        [path, *_] = (data / "tenants" / f"n-{tenant}").glob(pattern)
-        harm(path)
+        for path in list((data / "tenants" / f"n-{tenant}").glob(pattern)):
+            harm(path)
     async with engine_on(data, conversions) as engine:
         for tenant in tenants:
             await in_step(data, f"n-{tenant}")
@@ -535,6 +554,25 @@ async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
                 assert (await found(engine, "hound", mode=mode, tenant=tenant))[0].document.id == "animals/hounds"
     for tenant in tenants:
         OnDisk.read(data, f"n-{tenant}").require_agreement()
+
+
+async def test_a_full_text_index_that_is_damaged_while_it_is_open_is_made_anew(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        for path in (tmp_path / "tenants" / ACME_FOLDER / "fulltext").glob("*.term"):
+            overwrite(path)
+        with pytest.raises(EngineError, match="damaged"):
+            await found(engine, "fox", mode="fulltext")
+
+        async def is_found_again() -> bool:
+            with suppress(EngineError):
+                return len(await found(engine, "fox", mode="fulltext")) == 1
+            return False
+
+        await eventually(is_found_again)
+    OnDisk.read(tmp_path).require_agreement()
 
 
 async def in_step(data: Path, tenant: str) -> None:

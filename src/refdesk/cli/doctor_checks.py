@@ -249,8 +249,8 @@ def _check_database(folder: Path, database: sqlite3.Connection) -> Iterator[Find
     try:
         mark = FullText(folder / "fulltext").mark
         Vectors(folder / "vectors")
-    except IndexDamaged as error:
-        yield fail(str(error), "run `refdesk reindex` to rebuild the indexes")
+    except (IndexDamaged, OSError) as error:
+        yield fail(f"an index of {folder} is damaged: {error}", "run `refdesk reindex` to rebuild the indexes")
         return
     if mark > last:
         text = f"{folder / DATABASE} is older than the full-text index: documents may have been lost"

@@ -118,7 +118,8 @@ def _open_or_recreate(folder: Path, open_writer: Callable[[Path], W]) -> W:
     """Open the writer of an index. A damaged index is deleted, because it is rebuilt from the document store."""
     try:
         return open_writer(folder)
-    except IndexDamaged:
+    except IndexDamaged as error:
+        logger.error("engine.index_rebuilt", extra={"fields": {"detail": error.detail}})
         shutil.rmtree(folder)
         return open_writer(folder)
 

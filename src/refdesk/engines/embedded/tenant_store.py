@@ -12,6 +12,7 @@ waits for a disk.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import shutil
@@ -48,6 +49,8 @@ MAX_CACHED_FILTERS = 32
 
 REINDEX_FILE = "reindex"
 """Marker file that requests a rebuild of the indexes."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -225,12 +228,13 @@ class TenantStore(TenantDatabase):
         """Open an index for reading. A damaged one is deleted and rebuilt, unless another process is writing it."""
         try:
             return index(folder)
-        except IndexDamaged as error:
+        except (IndexDamaged, NotADirectoryError) as error:
             with hold_writer_lock(self.folder) as is_ours:
                 if not is_ours:
                     raise EngineError(f"{error}; it is being rebuilt, try again soon") from error
+                logger.error("engine.index_rebuilt", extra={"fields": {"detail": str(error)}})
                 with translate_errors(f"cannot remove {folder}"):
-                    shutil.rmtree(folder)
+                    shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
             return index(folder)
 
     @property
