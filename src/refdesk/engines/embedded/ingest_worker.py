@@ -68,7 +68,7 @@ class IngestWorker:
         self._claimed: set[int] = set()
         self._claim_lock = anyio.Lock()
         self._wakeup = anyio.Event()
-        self._embedded_at = 0.0
+        self._embedded_at = -EMBED_INTERVAL_SECONDS
 
     def wake(self) -> None:
         """Wake up idle loops."""
@@ -188,7 +188,7 @@ class IngestWorker:
 
     async def _embed_next(self) -> bool:
         at = time.time()
-        if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
+        if self._claimed and anyio.current_time() - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
         batch = await self._run_sql(document_content.next_batch, at)
         if self._embedder is None:
@@ -203,7 +203,7 @@ class IngestWorker:
             await self._run_sql(document_content.postpone, batch, message, at, first_retry)
             return True
         await self._run_sql(document_content.store_vectors, batch, vectors)
-        self._embedded_at = time.time()
+        self._embedded_at = anyio.current_time()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()
         return True

@@ -43,6 +43,13 @@ MAX_ATTEMPTS_OF: Mapping[type[RefdeskError], int] = {ConverterCrashed: 2, Conver
 """Attempts for errors whose cause may be elsewhere: a converter runs many documents, and other programs can kill it."""
 
 
+MAX_RETRY_SECONDS = 7_200
+"""Longest delay before another attempt. A later time was set before the clock was put back, so the attempt is due."""
+
+IS_DUE = f"retry_at NOT BETWEEN ? AND ? + {MAX_RETRY_SECONDS}"
+"""Condition of documents to convert or embed now. Both parameters are the current time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pauses:
     """Intervals of a worker in seconds."""
@@ -93,9 +100,9 @@ def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Seque
     """Return the documents to convert next: fewest attempts first, then in queue order."""
     marks = ", ".join("?" * len(taken))
     rows = database.execute(
-        f"SELECT {TASK_COLUMNS} FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending' AND retry_at <= ? "
+        f"SELECT {TASK_COLUMNS} FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending' AND {IS_DUE} "
         f"AND key NOT IN ({marks}) ORDER BY attempts, key LIMIT ?",
-        [at, *taken, limit],
+        [at, at, *taken, limit],
     )
     return [IngestTask(**row) for row in fetch_dicts(rows)]
 
