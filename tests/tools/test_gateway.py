@@ -104,7 +104,7 @@ async def test_what_a_server_asks_is_answered_by_the_client_of_the_call(desk: De
     for tool, answer in (("elicit", form), ("sample", sample), ("roots", roots)):
         result = await desk.call(f"talk__{tool}", client=client)
         assert result["structuredContent"] == {"answer": answer}
-    assert client.asked[0][1]["message"] == "What is your name?"
+    assert client.asked[0][1]["message"] == "talk asks: What is your name?"
 
 
 async def test_a_server_is_told_that_a_client_cannot_be_asked_and_that_it_has_no_roots(desk: Desk) -> None:

@@ -90,7 +90,7 @@ class Forwarder:
             return await self.suspended.forward(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is not SILENT:
-            callbacks = ClientCallbacks(client)
+            callbacks = ClientCallbacks(client, server.name)
         elif isinstance(meta := params.get("_meta"), Mapping) and "progressToken" in meta:
             # Nobody receives progress, and the token may collide with another.
             params["_meta"] = {name: value for name, value in meta.items() if name != "progressToken"}
