@@ -21,6 +21,7 @@ from refdesk.cli.load_config import load_settings
 from refdesk.config.models import Config
 from refdesk.config.rules import require_support
 from refdesk.errors import ConfigError, RefdeskError
+from refdesk.support.fs import make_private_folder
 
 if TYPE_CHECKING:
     from refdesk.telemetry.log import Log
@@ -72,7 +73,7 @@ def _serve_stdio_and_exit(config: Config) -> NoReturn:
 def _serve_with_workers(config: Config) -> int:
     if not hasattr(os, "fork"):
         raise ConfigError(["server.workers: more than one process needs a system with fork; set it to 1"])
-    config.data_path.mkdir(parents=True, exist_ok=True)
+    make_private_folder(config.data_path)
     # The system's temporary folder may be purged of old files.
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Must be set before prometheus_client is imported: enables its multiprocess mode.

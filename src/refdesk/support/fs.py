@@ -49,6 +49,13 @@ def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None
         fsync_folder(target.parent)
 
 
+def make_private_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, readable only by their owner. Existing ones stay as they are."""
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def fsync_folder(folder: Path) -> None:
     """Flush a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -61,7 +68,7 @@ def fsync_folder(folder: Path) -> None:
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold an exclusive inter-process lock on a file. The lock file is a sibling, as the file itself gets replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with path.with_name(f".{path.name}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -27,6 +27,7 @@ from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, DocumentSt
 from refdesk.engines.storage import records
 from refdesk.engines.storage.records import transaction
 from refdesk.errors import DatabaseDamaged, EngineError
+from refdesk.support.fs import make_private_folder
 
 DATABASE = "knowledge.db"
 """Name of the database file in a tenant's folder."""
@@ -221,7 +222,7 @@ class TenantDatabase:
     def prepare(self) -> None:
         """Create the database or check its version."""
         with translate_errors(f"cannot use {self.folder}"):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self.folder)
             self._require_database()
             (self.folder / DATABASE).touch(mode=0o600)
             with self._connections.borrow(self) as database:
@@ -352,7 +353,7 @@ class TenantPool(Generic[D]):
 
     async def __aenter__(self) -> Self:
         with translate_errors(f"cannot use {self._folder}"):
-            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+            await to_thread.run_sync(make_private_folder, self._folder)
         return self
 
     async def __aexit__(self, *_: object) -> None:
