@@ -378,7 +378,7 @@ def test_a_file_that_is_not_there_or_is_not_text_says_so(tmp_path: Path) -> None
 
 def test_an_open_address_needs_authentication_or_an_explicit_word() -> None:
     assert load(None, {"MCP_SERVER_HOST": "0.0.0.0"}, {"server.allow_anonymous": True})
-    assert load(None, {"MCP_SERVER_HOST": "0.0.0.0", "MCP_AUTH_REQUIRED": "1", "MCP_API_KEY": SECRET})
+    assert load(None, {"MCP_SERVER_HOST": "0.0.0.0", "MCP_AUTH_REQUIRED": "1", "MCP_API_KEY": SECRET * 2})
     (problem,) = problems(environ={"MCP_SERVER_HOST": "0.0.0.0"})
     assert problem.startswith("environment MCP_SERVER_HOST: server.host: 0.0.0.0 is reachable from other machines")
 
@@ -403,7 +403,7 @@ def test_a_short_key_is_refused_where_other_machines_can_try_it() -> None:
     environ = {"MCP_API_KEY": "short", "MCP_AUTH_REQUIRED": "true"}
     assert load(None, environ)
     (problem,) = problems(environ=environ | {"MCP_SERVER_HOST": "::"})
-    assert problem.startswith("environment MCP_API_KEY: auth.keys: key number 1 is shorter than 8 characters")
+    assert problem.startswith("environment MCP_API_KEY: auth.keys: key number 1 is shorter than 16 characters")
 
 
 def test_a_largest_body_above_all_bodies_together_is_refused() -> None:

@@ -54,8 +54,9 @@ class Caller:
     """Toolsets that the key grants. None means all enabled ones."""
     servers: frozenset[str] | None = None
     """Downstream servers, or single tools (`server__tool`), that the key grants. None means all."""
-    proxied: bool = False
-    """Whether a proxy forwarded the request, so that the client may be anywhere."""
+    at_console: bool = False
+    """Whether the console's own endpoint took the request, and no proxy forwarded it: only such a caller can administer
+    a desk without keys."""
 
 
 ANONYMOUS = Caller()

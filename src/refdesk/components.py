@@ -121,6 +121,9 @@ class Desk:
             checks["downstream"] = {"state": "ok" if is_healthy else "degraded", "servers": servers}
         try:
             engine = {"state": "ok", "detail": await self.engine.check()}
+            if problems := self.engine.problems():
+                cause = "see the log" if self.config.auth.required else problems[0]  # the endpoint is public
+                engine = {"state": "degraded", "detail": f"not all documents can be used ({len(problems)}): {cause}"}
         except DependencyError as error:
             return False, {"engine": {"state": "down", "detail": error.detail}, **checks}
         return True, {"engine": engine, **checks}

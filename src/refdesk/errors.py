@@ -171,6 +171,24 @@ class CannotConvert(ToolFailure):
     """The file is damaged, encrypted, too large or in another format, or its conversion exceeded a limit."""
 
 
+class ConverterUnavailable(CannotConvert):
+    """The converter cannot be started at the moment."""
+
+    retryable = True
+
+
+class ConverterKilled(CannotConvert):
+    """The converter was killed while it converted the file, by another program or because memory ran out."""
+
+    retryable = True
+
+
+class ConverterCrashed(CannotConvert):
+    """The converter crashed on the file."""
+
+    retryable = True
+
+
 class ClientCannot(ToolFailure):
     """The tool needs sampling or elicitation, which the client does not support."""
 
@@ -245,6 +263,12 @@ class DependencyError(RefdeskError):
 
 class EngineError(DependencyError):
     """The engine failed."""
+
+
+class DatabaseDamaged(EngineError):
+    """A tenant's database is missing, damaged or of another version."""
+
+    retryable = False
 
 
 class R2RMisconfigured(EngineError):

@@ -164,18 +164,6 @@ async def test_when_all_go_away_nothing_is_made_any_longer() -> None:
     assert not (await kept.answer(key(), 10, factory)).is_cached
 
 
-async def test_what_is_made_with_the_makers_own_client_is_made_anew_when_he_goes_away() -> None:
-    kept, factory = cache(), AnswerFactory(waits=True)
-    first, *others = await ask_concurrently(kept, factory, needs_client=True)
-    first.cancel()
-    await asyncio.wait([first])
-    factory.may_finish.set()
-    with anyio.fail_after(PATIENCE_SECONDS):
-        answers = await asyncio.gather(*others)
-    assert (factory.made, factory.stopped) == (2, 1)
-    assert {given.answer["structuredContent"]["number"] for given in answers} == {2}
-
-
 async def test_an_error_is_shared_with_those_who_wait_and_not_kept() -> None:
     kept, factory = cache(), AnswerFactory(EngineError("down"), waits=True)
     tasks = await ask_concurrently(kept, factory)
@@ -187,10 +175,9 @@ async def test_an_error_is_shared_with_those_who_wait_and_not_kept() -> None:
 
 
 @pytest.mark.parametrize("error", [InputRequired({"answer": {}}), ClientCannot("no sampling")])
-@pytest.mark.parametrize("needs_client", [True, False])
-async def test_what_is_up_to_one_client_is_not_put_upon_another(error: Exception, needs_client: bool) -> None:
+async def test_what_is_up_to_one_client_is_not_put_upon_another(error: Exception) -> None:
     kept, factory = cache(), AnswerFactory(error, waits=True)
-    first, *others = await ask_concurrently(kept, factory, needs_client=needs_client)
+    first, *others = await ask_concurrently(kept, factory)
     factory.may_finish.set()
     with anyio.fail_after(PATIENCE_SECONDS):
         with pytest.raises(type(error)):
@@ -289,15 +276,6 @@ async def test_no_more_than_some_are_made_behind_answers_at_a_time() -> None:
     assert factory.made == MAX_REFRESHES
     await kept.aclose()
     assert factory.stopped == MAX_REFRESHES
-
-
-async def test_what_takes_the_callers_client_is_not_made_behind_his_back() -> None:
-    clock = Clock()
-    kept = cache(clock)
-    await kept.answer(key(), 10, return_answer(answer(1)))
-    clock.now += 11
-    given = await kept.answer(key(), 10, return_answer(answer(2)), is_certain=True, needs_client=True)
-    assert given == (answer(2), False, False)
 
 
 async def test_after_a_change_of_a_tenant_its_answers_are_gone_and_the_others_stay() -> None:

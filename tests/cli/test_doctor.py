@@ -154,6 +154,17 @@ def test_documents_are_counted_and_damage_is_named(examine: Examine, data: Path,
     assert "cannot be read: file is not a database" in examine("engine", code=1)["engine"][0][1]
 
 
+def test_a_lost_record_beside_its_indexes_is_named_with_its_remedy(
+    examine: Examine, data: Path, tmp_path: Path
+) -> None:
+    folder = add_a_document(data, tmp_path)
+    for file in folder.glob("knowledge.db*"):
+        file.unlink()
+    [(state, text, *_)] = examine("engine", code=1)["engine"]
+    assert state == "fail"
+    assert f"{folder / 'knowledge.db'} is missing or empty, but there is fulltext" in text
+
+
 def test_the_data_folder_has_to_be_one(examine: Examine, data: Path) -> None:
     data.write_text("")
     assert examine("data", code=1)["data"] == [("fail", f"{data} is not a folder")]

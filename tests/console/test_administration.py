@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from refdesk.calls import ANONYMOUS, CONSOLE, Call
+from refdesk.errors import Forbidden
 from refdesk.policy.keys import digest
+from refdesk.policy.policies import CONSOLE_RULES
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring, get_refusal
 
@@ -110,3 +113,64 @@ async def test_who_comes_through_a_proxy_administers_with_a_key_alone(serve: Ser
         key = (await act(server, "make_key", name="boss", roles=["admin"]))["key"]
         answer = await server.http.post("/api/console/keys", json={}, headers=passed_on | bearer(key))
         assert answer.status_code == 200
+
+
+ORIGIN = "https://wiki.example"
+SENT_BY: dict[str, dict[str, str]] = {
+    "a program": {},
+    "a proxy": {"x-forwarded-for": "203.0.113.9"},
+    "an allowed page": {"origin": ORIGIN},
+    "a foreign page": {"origin": "https://evil.example"},
+    "a foreign page through a proxy": {"origin": "https://evil.example", "via": "1.1 tunnel"},
+}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+MODERN_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+
+
+@pytest.mark.parametrize("sender", SENT_BY)
+async def test_console_methods_are_answered_by_the_console_endpoint_alone(serve: Serve, sender: str) -> None:
+    async with serve(embedding__source="none", server__allowed_origins=[ORIGIN]) as server:
+        sent = SENT_BY[sender]
+        is_foreign = "evil" in sent.get("origin", "")
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+        opened = await server.http.post("/mcp", json=opening, headers=ACCEPT)
+        session = ACCEPT | {"mcp-session-id": opened.headers["mcp-session-id"]}
+        modern = ACCEPT | {"mcp-protocol-version": "2026-07-28"}
+        user = {"user_id": "ann", "tenant_id": "default", "roles": ["admin"]}
+        for method in CONSOLE_RULES:
+            action = method.removeprefix(CONSOLE)
+            params = ADMINISTERS.get(action, {})
+            message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": method, "arguments": params}}
+            doors: list[tuple[str, dict[str, Any], dict[str, str]]] = [
+                ("/mcp", message, {}),
+                ("/mcp", call, {}),
+                ("/mcp", message, session),
+                ("/mcp", {**message, "params": {**params, "_meta": MODERN_META}}, modern | {"mcp-method": method}),
+                ("/internal/mcp/execute", {"tool_name": method, "arguments": params, "user": user}, {}),
+                (f"/api/tools/{method}", params, {}),
+            ]
+            for path, body, headers in doors:
+                answer = await server.http.post(path, json=body, headers=headers | sent)
+                if is_foreign:
+                    assert answer.status_code == 403, (path, method)
+                else:
+                    assert answer.json()["error"]["code"] in (-32601, -32602), (path, method, answer.text)
+            if action == "events":
+                continue
+            # Without arguments, so that nothing is changed.
+            answer = await server.http.post(f"/api/console/{action}", json={}, headers=sent)
+            is_refused = "origin" in sent or (sender == "a proxy" and action in ADMINISTERS)
+            assert (answer.status_code == 403) == is_refused, (method, answer.text)
+
+
+async def test_a_call_that_does_not_come_from_the_console_administers_with_a_role_alone(serve: Serve) -> None:
+    async with serve(embedding__source="none") as server:
+        for action, params in ADMINISTERS.items():
+            with pytest.raises(Forbidden, match="requires the role 'admin'"):
+                await server.desk.handle(Call(f"{CONSOLE}{action}", params, ANONYMOUS))

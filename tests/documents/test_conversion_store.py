@@ -49,6 +49,13 @@ def age(folder: Path, handle: str, seconds: float) -> None:
     os.utime(path, (time.time() - seconds,) * 2)
 
 
+def test_only_the_owner_can_read_its_folders(tmp_path: Path) -> None:
+    put(Store(tmp_path / "new" / "converted", Bounds(documents=3, bytes=10_000_000, seconds=10_000)), 1)
+    folders = [path for path in (tmp_path / "new", *(tmp_path / "new").rglob("*")) if path.is_dir()]
+    assert len(folders) == 3
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
+
+
 def test_a_handle_is_made_of_tenant_bytes_and_way_and_cannot_be_guessed(store: Store) -> None:
     handles = {store.handle(ANN, "d"), store.handle(BOB, "d"), store.handle(ANN, "e"), store.handle(ANN, "d", "1-2")}
     assert len(handles) == 4

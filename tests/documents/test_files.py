@@ -324,6 +324,26 @@ def test_a_link_put_in_just_between_look_and_opening_is_not_followed(
     assert "There is no file" in refusal(Roots([root]), asked)
 
 
+@pytest.mark.parametrize(
+    ("path", "missing"),
+    [
+        (".git/config", ".git/confi"),
+        (".git", ".giu"),
+        (".git/hooks", ".git/hook/x"),
+        ("data/tenants/n-acme/knowledge.db", "data/tenants/n-acm/knowledge.db"),
+        ("data/tenants", "data/tenant"),
+        ("settings.yaml", "settings.yam"),
+    ],
+)
+def test_nothing_shows_what_is_in_hidden_and_closed_folders(root: Path, path: str, missing: str) -> None:
+    for file in (".git/config", ".git/hooks/pre-push", "data/tenants/n-acme/knowledge.db", "settings.yaml"):
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).write_bytes(SECRET)
+    roots = Roots([root], closed=[root / "data", root / "settings.yaml"])
+    assert refusal(roots, path).replace(path, "") == refusal(roots, missing).replace(missing, "")
+    assert refusal(roots, path).endswith("Check the path.")
+
+
 @pytest.mark.parametrize("path", [".env", "sub/.git/config", ".hidden/notes.txt", "link.txt"])
 def test_hidden_files_stay_shut(tmp_path: Path, path: str) -> None:
     hidden = tmp_path / (".env" if path == "link.txt" else path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -19,7 +20,7 @@ import pytest
 
 from refdesk.documents.sandbox import MAX_WAITING, Progress, Sandbox, SandboxLimits, open_sandbox
 from refdesk.documents.sandbox_worker import PROGRESS_SECONDS
-from refdesk.errors import CannotConvert, Overloaded
+from refdesk.errors import CannotConvert, ConverterCrashed, ConverterKilled, Overloaded
 from tests.processes import children
 from tests.waiting import eventually
 
@@ -186,16 +187,22 @@ async def test_each_fault_has_its_sentence_and_costs_only_its_worker(sandbox: Sa
 
 @on_both_loops
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("number", "said", "kind"),
     [
-        (signal.SIGXCPU, f"computed for longer than {PATIENCE:g} s"),
-        (signal.SIGXFSZ, "larger than is allowed"),
-        (signal.SIGKILL, "needs more memory"),
-        (signal.SIGBUS, "crashed on it (SIGBUS)"),
+        (signal.SIGXCPU, f"computed for longer than {PATIENCE:g} s", CannotConvert),
+        (signal.SIGXFSZ, "larger than is allowed", CannotConvert),
+        (signal.SIGKILL, "The converter was killed", ConverterKilled),
+        (signal.SIGTERM, "The converter was killed", ConverterKilled),
+        (signal.SIGBUS, "crashed on it (SIGBUS)", ConverterCrashed),
     ],
 )
-async def test_each_signal_that_ends_a_worker_is_explained(sandbox: Sandbox, number: int, said: str) -> None:
-    assert said in await complaint(sandbox, "signal", signal=number)
+async def test_each_signal_that_ends_a_worker_is_explained(
+    sandbox: Sandbox, number: int, said: str, kind: type[CannotConvert]
+) -> None:
+    with pytest.raises(CannotConvert, match=re.escape(said)) as caught:
+        await do(sandbox, "signal", signal=number)
+    assert type(caught.value) is kind
+    assert await do(sandbox, "echo", text="still here") == {"echo": "still here"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from errno import EMFILE, ENFILE, ENOMEM
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar, TypeVarTuple
@@ -22,7 +24,7 @@ from refdesk.calls import TenantId, UserId
 from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, open_conversions
 from refdesk.documents.fetch import Progress
-from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, TextSource
+from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, Search, TextSource
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import IndexDamaged
@@ -31,7 +33,7 @@ from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.storage import records
 from refdesk.engines.storage.ingest_queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
-from refdesk.errors import EngineError
+from refdesk.errors import ConverterCrashed, ConverterKilled, ConverterUnavailable, DatabaseDamaged, EngineError
 from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
@@ -232,6 +234,122 @@ async def test_a_file_that_shrinks_while_it_is_read_is_right_the_next_time(
         assert document.text.count("numbat") == 20_000
 
 
+# Faults that pass
+
+
+def fault(error: Exception, times: int) -> Callable[[], None]:
+    """What fails so many times before it works."""
+    left = [error] * times
+
+    def meddle() -> None:
+        if left:
+            raise left.pop()
+
+    return meddle
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [
+        (OSError(EMFILE, "Too many open files"), 6),
+        (OSError(ENFILE, "Too many open files in system"), 6),
+        (OSError(ENOMEM, "Cannot allocate memory"), 6),
+        (MemoryError(), 6),
+        (ConverterUnavailable("The converter could not be started."), 6),
+        (ConverterKilled("The converter was killed."), 2),
+        (ConverterCrashed("The converter crashed on it."), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+async def test_a_fault_that_passes_fails_no_document(
+    tmp_path: Path, conversions: Conversions, error: Exception, times: int
+) -> None:
+    (tmp_path / "good.md").write_text("# Good\n\nzebra")
+    async with engine_on(tmp_path / "data", Meddled(conversions, fault(error, times))) as engine:
+        [status] = await ingest_files(engine, tmp_path, "good.md")
+        assert (status.status, status.error) == ("success", None)
+        assert len(await found(engine, "zebra", mode="fulltext")) == 1
+
+
+async def test_a_replacement_on_which_the_converter_crashes_twice_fails_and_says_what_is_shown(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    (tmp_path / "good.md").write_text("# Good\n\nzebra")
+    crash = fault(ConverterCrashed("The converter crashed on it."), 2)
+    failures = [fault(ValueError("unused"), 0)]
+    async with engine_on(tmp_path / "data", Meddled(conversions, lambda: failures[0]())) as engine:
+        await ingest_files(engine, tmp_path, "good.md")
+        failures[0] = crash
+        (tmp_path / "good.md").write_text("# Good\n\nquokka")
+        [status] = await ingest_files(engine, tmp_path, "good.md")
+        assert (status.status, status.attempts) == ("failed", 2)
+        assert status.error == "The previous version is shown. The converter crashed on it."
+        assert len(await found(engine, "zebra", mode="fulltext")) == 1
+
+
+# Open files
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """The process may open so many more files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as newest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (newest.fileno() + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.slow
+async def test_more_tenants_than_files_may_be_open_are_all_answered(tmp_path: Path, conversions: Conversions) -> None:
+    tenants = [TenantId(f"tenant-{number}") for number in range(60)]
+    with few_files(180):
+        async with engine_on(tmp_path, conversions) as engine:
+
+            async def use(tenant: TenantId) -> None:
+                await engine.create_collection(tenant, "files")
+                [asked] = await engine.ingest(tenant, [NewDocument(TextSource("Foxes", f"fox {tenant}"), "files")])
+                assert await engine.search(tenant, Search("fox")) is not None
+                [status] = await finished(engine, [asked.id], tenant=tenant)
+                assert status.status == "success", status.error
+
+            async with anyio.create_task_group() as tasks:
+                for tenant in tenants:
+                    tasks.start_soon(use, tenant)
+            for tenant in tenants:
+                [hit] = await engine.search(tenant, Search("fox", mode="fulltext"))
+                assert hit.text.endswith(tenant)
+                assert [info.id for info in engine.cached_collections(tenant)] == ["files"]
+            assert [info.id for info in engine.cached_collections(tenants[0])] == ["files"]
+
+
+# Failed calls
+
+
+@pytest.mark.parametrize("begins", ["SELECT key FROM documents", "BEGIN"])
+async def test_a_call_that_fails_leaves_no_query_or_transaction_open_for_the_next(tmp_path: Path, begins: str) -> None:
+    left_open: list[sqlite3.Cursor] = []
+
+    def fail(database: sqlite3.Connection) -> None:
+        left_open.append(database.execute(begins))
+        left_open[-1].fetchone()
+        database.execute("SELECT count(*) FROM documents").fetchone()
+        raise ValueError("in the middle of it")
+
+    with closing(CountingStore(tmp_path)) as store:
+        store.prepare()
+        await store.run(lambda database: records.create_collection(database, "files", "", ""))
+        given = [NewDocument(TextSource(f"Text {number}", "text"), "files") for number in range(2)]
+        await store.run(lambda database: records.queue_documents(database, given))
+        with pytest.raises(ValueError, match="in the middle"):
+            await store.run(fail)
+        with closing(sqlite3.connect(tmp_path / "knowledge.db")) as other, other:
+            other.execute("UPDATE documents SET title = 'changed'")
+        await store.run(lambda database: records.create_collection(database, "more", "", ""))
+
+
 # The disk
 
 
@@ -375,7 +493,26 @@ def overwrite(path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
+def flip(path: Path) -> None:
+    """Flip the bits of a byte, which no reader notices by itself."""
+    content = bytearray(path.read_bytes())
+    content[4] ^= 0xFF
+    path.write_bytes(content)
+
+
+def replace_by_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.touch()
+
+
 DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
+    ("fulltext/*.del", flip),
+    ("fulltext/*.fast", flip),
+    ("fulltext/*.term", flip),
+    ("fulltext/*.idx", flip),
+    ("fulltext/*.fieldnorm", flip),
+    ("fulltext", replace_by_file),
+    ("vectors", replace_by_file),
     ("fulltext/*.term", cut),
     ("fulltext/*.idx", overwrite),
     ("fulltext/*.fast", Path.unlink),
@@ -408,8 +545,8 @@ async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
         for tenant in tenants:
             await finished(engine, ["animals/foxes", "animals/hounds"], tenant=tenant)
     for tenant, (pattern, harm) in zip(tenants, DAMAGE, strict=True):
-        [path, *_] = (data / "tenants" / f"n-{tenant}").glob(pattern)
-        harm(path)
+        for path in list((data / "tenants" / f"n-{tenant}").glob(pattern)):
+            harm(path)
     async with engine_on(data, conversions) as engine:
         for tenant in tenants:
             await in_step(data, f"n-{tenant}")
@@ -417,6 +554,25 @@ async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
                 assert (await found(engine, "hound", mode=mode, tenant=tenant))[0].document.id == "animals/hounds"
     for tenant in tenants:
         OnDisk.read(data, f"n-{tenant}").require_agreement()
+
+
+async def test_a_full_text_index_that_is_damaged_while_it_is_open_is_made_anew(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        for path in (tmp_path / "tenants" / ACME_FOLDER / "fulltext").glob("*.term"):
+            overwrite(path)
+        with pytest.raises(EngineError, match="damaged"):
+            await found(engine, "fox", mode="fulltext")
+
+        async def is_found_again() -> bool:
+            with suppress(EngineError):
+                return len(await found(engine, "fox", mode="fulltext")) == 1
+            return False
+
+        await eventually(is_found_again)
+    OnDisk.read(tmp_path).require_agreement()
 
 
 async def in_step(data: Path, tenant: str) -> None:
@@ -451,9 +607,75 @@ async def test_a_record_that_is_no_database_is_refused_with_its_path(tmp_path: P
     folder = tmp_path / "data" / "tenants" / ACME_FOLDER
     folder.mkdir(parents=True)
     (folder / "knowledge.db").write_bytes(b"not at all" * 1000)
-    with pytest.raises(EngineError, match=str(folder)):
+    with pytest.raises(DatabaseDamaged, match=str(folder)):
         async with engine_on(tmp_path / "data", conversions) as engine:
             await found(engine, "fox")
+
+
+def without_tables(path: Path) -> None:
+    """What is left if the write-ahead log with all tables is lost."""
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+
+
+OTHER = TenantId("other")
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, empty, without_tables])
+async def test_a_lost_record_beside_its_indexes_is_refused_and_told(
+    tmp_path: Path, conversions: Conversions, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "data" / "tenants" / ACME_FOLDER / "knowledge.db"
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        await engine.create_collection(OTHER, "files")
+    lose(path)
+    remains = path.read_bytes() if path.exists() else None
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        for _ in range(2):
+            with pytest.raises(DatabaseDamaged, match=r"is missing or empty, but .* Restore knowledge\.db") as caught:
+                await found(engine, "fox")
+            assert not caught.value.retryable
+        assert [info.id for info in await engine.collections(OTHER) if not info.shared] == ["files"]
+        assert await engine.check() == "documents are searchable"
+        [problem] = engine.problems()
+        assert str(path) in problem
+    logged = [record for record in caplog.records if record.message == "engine.unusable"]
+    assert [record.__dict__["fields"]["folder"] for record in logged] == [str(path.parent)]
+    assert (path.read_bytes() if path.exists() else None) == remains
+    shutil.rmtree(path.parent)
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        assert await found(engine, "fox")
+        assert engine.problems() == []
+
+
+async def test_a_record_that_is_lost_while_it_is_open_is_refused(tmp_path: Path, conversions: Conversions) -> None:
+    path = tmp_path / "tenants" / ACME_FOLDER / "knowledge.db"
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        path.unlink()
+        await eventually(lambda: bool(engine.problems()))
+        with pytest.raises(EngineError, match="missing or empty"):
+            await found(engine, "fox")
+
+
+async def test_indexes_follow_an_older_record_that_was_restored(tmp_path: Path, conversions: Conversions) -> None:
+    path = tmp_path / "tenants" / ACME_FOLDER / "knowledge.db"
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+    backup = path.read_bytes()
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Hounds", "# Hounds\n\nhound")
+        await bring(engine, "Bears", "# Bears\n\nbear")
+    path.write_bytes(backup)
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Wolves", "# Wolves\n\nwolf")
+        await in_step(tmp_path, ACME_FOLDER)
+        for word, count in (("fox", 1), ("wolf", 1), ("hound", 0)):
+            assert len(await found(engine, word, mode="fulltext")) == count
+    OnDisk.read(tmp_path).require_agreement()
 
 
 # The model

@@ -220,9 +220,15 @@ async def test_nobody_gains_anything_by_acting_for_somebody(
     assert answer.status_code == status, answer.text
 
 
-async def test_a_service_may_name_roles_of_which_those_that_are_known_count(serve: Serve) -> None:
+async def test_unknown_roles_that_a_service_names_grant_nothing(serve: Serve) -> None:
     async with serve(auth__keys=[{"key": "svc", "roles": ["service"]}]) as server:
-        for roles, status in (([], 200), (["analyst"], 200), (["reader", "analyst"], 403), (["writer"], 200)):
+        for roles, status in (
+            ([], 200),
+            (["analyst"], 403),
+            (["reader", "analyst"], 403),
+            (["writer", "analyst"], 200),
+            (["writer"], 200),
+        ):
             user = {"user_id": "u", "tenant_id": "acme", "roles": roles}
             body = {"tool_name": "r2r_ingest_document", "arguments": INGEST, "user": user}
             answer = await server.http.post(EXECUTE, json=body, headers={"x-api-key": "svc"})

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import httpx2
 import pytest
 
+from refdesk.cli.serve import MAX_OPEN_FILES
 from tests import forked
 from tests.processes import REFDESK, environment, started_process
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -54,6 +57,24 @@ async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -
         answer = await http.post(f"{server.url}/mcp", json=SEARCH)
         assert answer.json()["result"]["content"]
         await server.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of another process is looked up with prlimit")
+async def test_it_raises_its_soft_limit_of_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard - 1, 1_024), hard))
+    try:
+        async with started_process(tmp_path) as server:
+            assert resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)[0] == min(hard, MAX_OPEN_FILES)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() == 0, reason="root may read the memory of all processes")
+async def test_other_processes_of_its_user_cannot_read_its_memory(tmp_path: Path) -> None:
+    async with started_process(tmp_path) as server:
+        with pytest.raises(PermissionError):
+            await anyio.Path(f"/proc/{server.process.pid}/environ").read_bytes()
 
 
 async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path: Path) -> None:

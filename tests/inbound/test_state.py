@@ -43,6 +43,27 @@ async def test_what_waits_to_be_brought_in_is_measured_when_somebody_looks(serve
         assert 'refdesk_queue_documents{stage="pending"} 0.0' in await metrics(server)
 
 
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_damaged_tenant_degrades_readiness_and_nothing_else(serve: Serve, *, required: bool) -> None:
+    keys = {"auth__required": required, "auth__keys": [{"key": "k-ann", "user": "ann"}]} if required else {}
+    async with serve(**keys, embedding__source="none") as server:
+        server.http.headers.update({"authorization": "Bearer k-ann"} if required else {})
+        await call(server, "r2r_ingest_document", text="A text.", title="T", collection_id="c", run_async=False)
+        folder = server.desk.config.data_path / "tenants" / "n-acme"
+        folder.mkdir()
+        (folder / "knowledge.db").write_bytes(b"nonsense" * 1000)
+
+        async def is_told() -> bool:
+            return bool((await checks(server))["engine"]["state"] == "degraded")
+
+        await eventually(is_told)
+        ready = await server.http.get("/ready")
+        assert ready.status_code == 200
+        assert ("n-acme" in ready.text) is not required, "the endpoint is public"
+        found = await call(server, "r2r_search", query="text")
+        assert found["result"]["structuredContent"]["results"]
+
+
 async def test_an_endpoint_that_fails_is_left_alone_and_that_is_told_everywhere(serve: Serve) -> None:
     async with serve(answers__api_url=NOBODY) as server:
         assert (await checks(server))["answers"]["state"] == "closed"

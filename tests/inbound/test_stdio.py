@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from refdesk.inbound.stdio import LineWriter
+from refdesk.policy.policies import CONSOLE_RULES
 from tests.processes import BY_WORDS, REFDESK, environment
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -100,6 +101,13 @@ async def test_a_bad_line_is_answered_and_costs_only_itself(shared_session: Sess
     assert refused["error"]["code"] == code
     assert set(refused["error"]["data"]) >= {"type", "detail", "retryable"}
     assert (await shared_session.receive())["result"]["structuredContent"]["echoed"] == "hi"
+
+
+async def test_console_methods_are_unknown(shared_session: Session) -> None:
+    for method in CONSOLE_RULES:
+        shared_session.send({"jsonrpc": "2.0", "id": method, "method": method, "params": {"name": "x"}})
+        refused = await shared_session.receive()
+        assert (refused["id"], refused["error"]["code"]) == (method, -32601)
 
 
 async def test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again(

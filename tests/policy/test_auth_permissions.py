@@ -186,9 +186,11 @@ async def test_every_method_of_the_console_has_a_rule_and_every_rule_a_method(de
 async def test_who_administers_is_decided_anew_for_each_call() -> None:
     is_trusted = [True]
     permissions = Permissions(("docs",), Registry().find_tool, {}, {}, lambda: is_trusted[0])
-    assert permissions.may(ANN, "console/keys")
-    is_trusted[0] = False
+    at_console = replace(ANN, at_console=True)
+    assert permissions.may(at_console, "console/keys")
     assert not permissions.may(ANN, "console/keys")
+    is_trusted[0] = False
+    assert not permissions.may(at_console, "console/keys")
     assert permissions.may(replace(ANN, roles=frozenset({"admin"})), "console/keys")
 
 

@@ -49,8 +49,10 @@ QUIET = """
 import json, sys
 for line in sys.stdin:
     asked = json.loads(line)
-    capabilities = {"resources": {}}
-    answer = {"result": {"resources": [], "resourceTemplates": []}}
+    capabilities = {"resources": {}, "tools": {}}
+    tools = [{"name": "link", "inputSchema": {"type": "object"}}]
+    link = {"type": "resource_link", "uri": "quiet://1", "name": "One"}
+    answer = {"result": {"resources": [], "resourceTemplates": [], "tools": tools, "content": [link]}}
     if asked["method"] == "initialize":
         info = {"name": "quiet", "version": "1"}
         answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}}
@@ -66,7 +68,7 @@ for line in sys.stdin:
 
 
 def quiet() -> McpServerConfig:
-    """A server that has resources and lists none of them."""
+    """A server that has resources, lists none of them, and links to one."""
     return McpServerConfig.model_validate({"command": sys.executable, "args": ("-c", QUIET)})
 
 

@@ -104,7 +104,7 @@ async def test_what_a_server_asks_is_answered_by_the_client_of_the_call(desk: De
     for tool, answer in (("elicit", form), ("sample", sample), ("roots", roots)):
         result = await desk.call(f"talk__{tool}", client=client)
         assert result["structuredContent"] == {"answer": answer}
-    assert client.asked[0][1]["message"] == "What is your name?"
+    assert client.asked[0][1]["message"] == "talk asks: What is your name?"
 
 
 async def test_a_server_is_told_that_a_client_cannot_be_asked_and_that_it_has_no_roots(desk: Desk) -> None:
@@ -270,16 +270,17 @@ async def test_lists_that_are_to_be_asked_for_each_time_are_as_they_are_now(tmp_
         assert "talk__grown_1" in await desk.names()
 
 
-async def test_a_resource_in_no_list_is_found_by_asking_for_it(tmp_path: Path) -> None:
-    async with open_test_desk(tmp_path, {"talk": talkative(), "quiet": quiet()}) as desk:
-        stranger = Caller(servers=frozenset({"talk"}))
-        for caller, uri in ((stranger, "quiet://1"), (ANONYMOUS, "loud://1"), (ANONYMOUS, "techdoc://nowhere")):
+async def test_a_uri_is_sent_to_no_server_that_does_not_offer_it(tmp_path: Path) -> None:
+    async with open_test_desk(tmp_path, {"quiet": quiet(), "talk": talkative()}) as desk:
+        stranger = Caller(servers=frozenset({"quiet"}))
+        for caller, uri in ((ANONYMOUS, "quiet://1"), (ANONYMOUS, "talk://token-secret"), (stranger, "talk://1")):
             with pytest.raises(UnknownResource):
                 await desk.ask("resources/read", caller, uri=uri)
+        assert "resources/read" not in [method for method, _ in desk.connection("quiet").requests]
+        linked = await desk.call("quiet__link")
+        assert linked["content"][0]["uri"] == "quiet://1"
         found = await desk.ask("resources/read", uri="quiet://1")
         assert found == {"contents": [{"uri": "quiet://1", "text": "found"}]}
-        with pytest.raises(UnknownResource):
-            await desk.ask("resources/read", stranger, uri="quiet://1")
 
 
 async def test_subscriptions_outlive_the_death_of_a_server(own_desk: Desk) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from refdesk.calls import Caller, InputRequired, UserId
-from refdesk.errors import InvalidCall, MissingCapability, Overloaded, ServerTooSlow
+from refdesk.errors import InvalidCall, MissingCapability, Overloaded, ServerTalksNonsense, ServerTooSlow
 from refdesk.tools.input_requests import MAX_SUSPENDED_PER_CALLER, SuspendedCall, SuspendedCalls
 from tests.gateway.desks import run_out_of_time
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
@@ -61,6 +62,33 @@ async def test_a_client_of_the_newest_revision_is_asked_by_the_end_of_its_call(
     result, rounds = await desk.call_through(f"{server}__{tool}", newest(), ANSWERS)
     assert result["structuredContent"] == {"answer": ANSWERS[method]}
     assert [[request["method"] for request in asked.values()] for asked in rounds] == [[method]]
+
+
+@pytest.mark.parametrize("server", ["old", "new"])
+async def test_what_a_server_asks_carries_its_name_whatever_the_client_speaks(desk: Desk, server: str) -> None:
+    older = Talker(ANSWERS)
+    for tool in ("elicit", "sample"):
+        await desk.call(f"{server}__{tool}", client=older)
+        _, [asked] = await desk.call_through(f"{server}__{tool}", newest(), ANSWERS)
+        [request] = asked.values()
+        assert request["params"] == older.asked[-1][1]
+        if tool == "elicit":
+            assert request["params"]["message"] == f"{server} asks: What is your name?"
+        else:
+            assert request["params"]["systemPrompt"] == f"Request of the MCP server '{server}'.\n\nBe brief"
+            assert "includeContext" not in request["params"], "it would hand other servers' contexts over"
+
+
+@pytest.mark.parametrize("server", ["old", "new"])
+@pytest.mark.parametrize("url", ["javascript:alert(1)", "http://127.0.0.1/", "file:///etc/passwd", "", 7])
+async def test_an_address_that_is_not_https_is_not_opened(desk: Desk, server: str, url: Any) -> None:
+    for client in (older := Talker(ANSWERS), newest()):
+        with suppress(ServerTalksNonsense):  # or the server is told, and returns it as its result
+            result = await desk.call(f"{server}__elicit", {"url": url}, client=client)
+            assert "isn't https" in str(result)
+    assert older.asked == []
+    await desk.call(f"{server}__elicit", {"url": "https://example.com/"}, client=older)
+    assert older.asked[0][1]["url"] == "https://example.com/"
 
 
 async def test_a_client_of_the_newest_revision_hears_progress_of_either(desk: Desk) -> None:
@@ -147,7 +175,7 @@ async def ask_twice_then_thrice(callbacks: SuspendedCall) -> dict[str, Any]:
 
 
 async def test_several_questions_at_a_time_and_in_turn_are_asked_as_they_come() -> None:
-    call = SuspendedCall(newest())
+    call = SuspendedCall(newest(), "old")
     with pytest.raises(InputRequired) as both:
         await call.start(ask_twice_then_thrice)
     assert [request["method"] for request in both.value.requests.values()] == ["elicitation/create", "roots/list"]
@@ -162,7 +190,7 @@ async def test_several_questions_at_a_time_and_in_turn_are_asked_as_they_come() 
 
 
 async def test_an_answer_that_is_no_object_is_an_error_for_the_server() -> None:
-    call = SuspendedCall(newest())
+    call = SuspendedCall(newest(), "old")
     with pytest.raises(InputRequired) as asked:
         await call.start(lambda callbacks: callbacks.ask("1", "elicitation/create", {}))
     with pytest.raises(InvalidCall, match="must be an object"):
@@ -173,10 +201,10 @@ async def test_one_caller_does_not_take_all_places() -> None:
     suspended = SuspendedCalls()
     try:
         for number in range(MAX_SUSPENDED_PER_CALLER):
-            suspended.add(SuspendedCall(newest()), "one", number, 60)
+            suspended.add(SuspendedCall(newest(), "old"), "one", number, 60)
         with pytest.raises(Overloaded):
-            suspended.add(SuspendedCall(newest()), "one", "more", 60)
-        suspended.add(SuspendedCall(newest()), "other", "more", 60)
+            suspended.add(SuspendedCall(newest(), "old"), "one", "more", 60)
+        suspended.add(SuspendedCall(newest(), "old"), "other", "more", 60)
     finally:
         await suspended.close()
     assert len(suspended) == 0
@@ -184,7 +212,7 @@ async def test_one_caller_does_not_take_all_places() -> None:
 
 async def test_what_waits_too_long_is_given_up() -> None:
     suspended = SuspendedCalls()
-    call = SuspendedCall(newest())
+    call = SuspendedCall(newest(), "old")
     with pytest.raises(InputRequired):
         await call.start(lambda callbacks: callbacks.ask("1", "elicitation/create", {}))
     suspended.add(call, "one", "it", 0.01)

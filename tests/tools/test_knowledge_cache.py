@@ -17,7 +17,7 @@ from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.app import Desk
 from refdesk.cache.cache import Cache
 from refdesk.cache.redis import sign
-from refdesk.calls import Call, Caller, Client, TenantId
+from refdesk.calls import SILENT, Call, Caller, Client, TenantId
 from refdesk.config.models import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
 from refdesk.engines.storage.search_history import SearchHistory
@@ -83,13 +83,24 @@ class Distant:
 
 
 class Scribe(Answers):
-    """Writes the same answer to everything."""
+    """Writes the same answer to everything, unless the client has a model of its own."""
 
     def __init__(self) -> None:
-        super().__init__(None, False, None)
+        super().__init__(None, True, None)
 
     async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> WrittenAnswer:
-        return WrittenAnswer(text="It keeps answers.", cited=(), model="scribe", found=True)
+        model = client.name if isinstance(client, Sampling) else "scribe"
+        return WrittenAnswer(text="It keeps answers.", cited=(), model=model, found=True)
+
+
+class Sampling(Client):
+    """A client with a model."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def can(self, method: str) -> bool:
+        return method == "sampling/createMessage"
 
 
 class Tools:
@@ -105,8 +116,10 @@ class Tools:
         KnowledgeTools(asked, history, scopes, Scribe(), cache, SECONDS).register(self._registry)
         Documentation(asked, cache, SECONDS.search).register(self._registry)
 
-    async def ask(self, tool: str, caller: Caller | None = None, **more: Any) -> dict[str, Any]:
-        call = Call("tools/call", {"name": tool}, caller or self.caller)
+    async def ask(
+        self, tool: str, caller: Caller | None = None, client: Client = SILENT, **more: Any
+    ) -> dict[str, Any]:
+        call = Call("tools/call", {"name": tool}, caller or self.caller, client)
         return await self._registry.tools[tool].__call__({**CALLS[tool], **more}, call)
 
 
@@ -213,6 +226,14 @@ async def test_an_answer_that_takes_nobodys_client_is_not_begun_anew_when_its_fi
     for answer in await asyncio.gather(*others):
         assert answer["structuredContent"]["answer"] == "It keeps answers."
     assert engine.asked["search"] == 1
+
+
+async def test_an_answer_by_a_clients_model_is_given_to_that_client_alone(tools: Tools) -> None:
+    clients = [Sampling("eve"), SILENT, Sampling("ann"), Sampling("bob"), SILENT]
+    answers = await asyncio.gather(*(tools.ask("r2r_rag_query", client=client) for client in clients))
+    answers += [await tools.ask("r2r_rag_query", client=client) for client in clients]
+    models = [answer["structuredContent"]["model_used"] for answer in answers]
+    assert models == ["eve", "scribe", "ann", "bob", "scribe"] * 2
 
 
 async def test_a_thousand_searches_at_once_are_one_for_the_engine(tools: Tools, engine: Distant) -> None:

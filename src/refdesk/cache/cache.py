@@ -272,11 +272,7 @@ MAX_PENDING = 1000
 """Tenants whose invalidations wait for Redis. Beyond that, everything is cleared on reconnect."""
 
 
-class _CallerLeft(Exception):
-    """The caller whose client was needed has disconnected; another caller has to make the answer."""
-
-
-CALLER_ERRORS = (InputRequired, ClientCannot, MissingCapability, _CallerLeft)
+CALLER_ERRORS = (InputRequired, ClientCannot, MissingCapability)
 """Errors specific to one caller's client; coalesced callers retry with their own."""
 
 
@@ -306,8 +302,6 @@ class Lookup:
     """Where the answer is stored; None if in memory."""
     is_leader: bool = False
     """Whether this caller's request is the one that the coalesced callers wait for."""
-    has_left: asyncio.Event | None = None
-    """Set when the caller disconnects; only where the caller's client is needed."""
 
 
 class Cache:
@@ -373,13 +367,11 @@ class Cache:
         *,
         fits: Callable[[WireAnswer], bool] = is_answer,
         is_certain: bool = False,
-        needs_client: bool = False,
     ) -> CacheResult:
         """Return a cached answer, or make a new one; `seconds` is the TTL, 0 disables caching.
 
         `fits` validates an entry read from Redis. `is_certain` means that the key's revision proves a stale answer
-        correct. `needs_client` means that making the answer may take the caller's own client, so it is cancelled when
-        the caller disconnects.
+        correct.
         """
         if seconds <= 0:
             return CacheResult(await make(), is_cached=False)
@@ -391,9 +383,7 @@ class Cache:
         if not self._has_redis() and (cached := self._memory.find(memory_key)) and cached.is_fresh:
             self._counted("hit")
             return CacheResult(cached.answer, is_cached=True)
-        lookup = Lookup(name, memory_key, key.tenant, seconds, make, fits, is_certain and not needs_client)
-        lookup.has_left = asyncio.Event() if needs_client else None
-        return await self._answer_coalesced(lookup)
+        return await self._answer_coalesced(Lookup(name, memory_key, key.tenant, seconds, make, fits, is_certain))
 
     def changed(self, tenant: TenantId) -> None:
         """Invalidate all answers of a tenant; answers that are being made are returned, but not cached."""
@@ -436,10 +426,6 @@ class Cache:
             except CALLER_ERRORS:
                 if lookup.is_leader:
                     raise
-            except asyncio.CancelledError:
-                if lookup.has_left is not None:
-                    lookup.has_left.set()
-                raise
             else:
                 if lookup.is_leader:
                     return result
@@ -490,9 +476,7 @@ class Cache:
         try:
             async with lock:
                 with track_shortfalls() as shortfalls:
-                    answer = await (
-                        _run_while_connected(lookup.make, lookup.has_left) if lookup.has_left else lookup.make()
-                    )
+                    answer = await lookup.make()
         except BaseException as error:
             await self._release_lock(lookup)
             if found.cached is None or not isinstance(error, (DependencyError, Overloaded, RateLimited)):
@@ -530,17 +514,3 @@ class Cache:
         with suppress(RefdeskError, TimeoutError):
             async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
                 await self._make_and_store(lookup, found)
-
-
-async def _run_while_connected(make: Make, has_left: asyncio.Event) -> WireAnswer:
-    """Make an answer with the help of the caller's client; cancel it when the caller disconnects."""
-    making = asyncio.ensure_future(make())
-    leaving = asyncio.ensure_future(has_left.wait())
-    try:
-        await asyncio.wait((making, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if making.done():
-            return making.result()
-        raise _CallerLeft
-    finally:
-        making.cancel()
-        leaving.cancel()

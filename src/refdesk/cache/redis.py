@@ -39,6 +39,7 @@ from refdesk.cache.cache import CachedAnswer, Lookup, LookupResult, MemoryCache,
 from refdesk.calls import TenantId
 from refdesk.errors import StorageError
 from refdesk.resilience.redis_connection import RedisAway, RedisLink, Script
+from refdesk.support.fs import make_private_folder
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -144,7 +145,7 @@ def load_cache_secret(data: Path) -> bytes:
     """Return the secret of all processes on a data folder. The first process creates it atomically."""
     path = data / SECRET_FILE
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        make_private_folder(data)
         if not path.exists():
             with NamedTemporaryFile(dir=data, prefix=f".{SECRET_FILE}.") as draft:
                 draft.write(secrets.token_bytes(SECRET_BYTES))

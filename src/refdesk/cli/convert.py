@@ -142,7 +142,11 @@ def _write_output(target: Path | None, data: bytes) -> dict[str, str]:
 @contextmanager
 def open_file(path: Path) -> Iterator[File]:
     """Open a local file for conversion."""
-    with open_local_file(path) as opened:
+    try:
+        opened = open_local_file(path)
+    except OSError as error:
+        raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
+    with opened:
         yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
 

@@ -38,7 +38,7 @@ from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.fulltext import FullText, IndexDamaged
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
-from refdesk.engines.storage.databases import DATABASE
+from refdesk.engines.storage.databases import DATABASE, describe_loss
 from refdesk.engines.storage.records import read_last_change
 from refdesk.errors import ConfigError, RefdeskError
 from refdesk.policy.keys import FILE_NAME, KeyFile
@@ -201,6 +201,10 @@ def check_engine(context: CheckContext) -> Iterator[Finding]:
         yield ok("no documents yet; `refdesk add FOLDER` adds some")
     else:
         for folder in folders[:MAX_TENANTS]:
+            if loss := describe_loss(folder):
+                what, fix = loss.split(". ", 1)
+                yield fail(what, fix.rstrip("."))
+                continue
             try:
                 with closing(_open_database(folder)) as database:
                     yield from list(_check_database(folder, database))
@@ -210,7 +214,9 @@ def check_engine(context: CheckContext) -> Iterator[Finding]:
 
 
 def _list_tenants(context: CheckContext) -> list[Path]:
-    return sorted(path.parent for path in (context.config.data_path / "tenants").glob(f"*/{DATABASE}"))
+    """List the folders that have a database, or indexes of a lost one."""
+    folders = (context.config.data_path / "tenants").glob("*/")
+    return sorted(folder for folder in folders if (folder / DATABASE).exists() or describe_loss(folder))
 
 
 def _open_database(folder: Path) -> sqlite3.Connection:
@@ -243,9 +249,12 @@ def _check_database(folder: Path, database: sqlite3.Connection) -> Iterator[Find
     try:
         mark = FullText(folder / "fulltext").mark
         Vectors(folder / "vectors")
-    except IndexDamaged as error:
-        yield fail(str(error), "run `refdesk reindex` to rebuild the indexes")
+    except (IndexDamaged, OSError) as error:
+        yield fail(f"an index of {folder} is damaged: {error}", "run `refdesk reindex` to rebuild the indexes")
         return
+    if mark > last:
+        text = f"{folder / DATABASE} is older than the full-text index: documents may have been lost"
+        yield warn(text, f"restore a newer {DATABASE} from a backup, or add the lost documents again")
     if mark < last:
         fix = "`refdesk serve` or the next `refdesk add` updates it"
         yield warn(f"the full-text index of tenant {tenant!r} lacks the latest changes", fix)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import resource
 import secrets
 import socket
 import sys
 import tempfile
 import traceback
 from collections.abc import Coroutine
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,15 +22,23 @@ from refdesk.cli.load_config import load_settings
 from refdesk.config.models import Config
 from refdesk.config.rules import require_support
 from refdesk.errors import ConfigError, RefdeskError
+from refdesk.support.fs import make_private_folder
 
 if TYPE_CHECKING:
     from refdesk.telemetry.log import Log
+
+PR_SET_DUMPABLE = 4
+
+MAX_OPEN_FILES = 65_536
+"""Soft limit of open files that is raised to if the system allows it."""
 
 
 def serve(arguments: SimpleNamespace) -> int:
     """Run the server and return the exit code."""
     config = load_settings(arguments, serves=True)
     require_support(config)
+    _raise_open_files_limit()
+    _hide_memory()
     if arguments.stdio:
         _serve_stdio_and_exit(config)
     if config.server.workers > 1:
@@ -37,6 +47,21 @@ def serve(arguments: SimpleNamespace) -> int:
 
     _run_event_loop(_serve_http(config, bind(config.server)))
     return 0
+
+
+def _raise_open_files_limit() -> None:
+    """Raise the soft limit of open files, which is 1,024 on many systems, to the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError):  # macOS has a lower limit than the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _hide_memory() -> None:
+    """Keep other processes of the user, such as downstream servers and workers, from reading keys out of the memory."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _serve_stdio_and_exit(config: Config) -> NoReturn:
@@ -58,7 +83,7 @@ def _serve_stdio_and_exit(config: Config) -> NoReturn:
 def _serve_with_workers(config: Config) -> int:
     if not hasattr(os, "fork"):
         raise ConfigError(["server.workers: more than one process needs a system with fork; set it to 1"])
-    config.data_path.mkdir(parents=True, exist_ok=True)
+    make_private_folder(config.data_path)
     # The system's temporary folder may be purged of old files.
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Must be set before prometheus_client is imported: enables its multiprocess mode.

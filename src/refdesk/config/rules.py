@@ -10,7 +10,7 @@ from refdesk.config.messages import Fault, quoted
 from refdesk.config.models import TOOLSETS, Config
 from refdesk.errors import ConfigError
 
-MIN_KEY_LENGTH = 8
+MIN_KEY_LENGTH = 16
 """Characters. Shorter keys can be guessed over the network in reasonable time."""
 
 Violation = tuple[str, tuple[str, ...]]

@@ -28,6 +28,7 @@ import orjson
 from refdesk.calls import TenantId
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, InvalidPackedDocument, PackedDocument
 from refdesk.errors import StorageError
+from refdesk.support.fs import make_private_folder
 
 HANDLE = re.compile(r"doc-[a-z2-7]{26}")
 """Format of a handle: 130 bits, which can't be guessed."""
@@ -114,7 +115,7 @@ class Store:
     def writing(self) -> Iterator[IO[bytes]]:
         """Open a temporary file; it is deleted at the end unless `keep` has stored it."""
         with _translate_disk_errors():
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             file = tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False)  # noqa: SIM115 - below
         try:
             with _translate_disk_errors(), file:
@@ -128,7 +129,7 @@ class Store:
         if path is None:
             raise ValueError(f"{handle!r} is no handle")
         with _translate_disk_errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(path.parent)
             os.replace(file.name, path)
             self._writes_since_sweep[tenant] = self._writes_since_sweep.get(tenant, 0) + 1
             if self._writes_since_sweep[tenant] > self._bounds.documents // SWEEP_DIVISOR:
@@ -145,7 +146,7 @@ class Store:
     def save_url_record(self, tenant: TenantId, url: str, record: UrlRecord) -> None:
         """Save the result of a URL."""
         path = self._url_path(tenant, url)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(path.parent)
         with self.writing() as file:
             file.write(orjson.dumps(record))
             file.flush()

@@ -70,12 +70,9 @@ class OpenedFile:
 
 
 def open_local_file(path: Path) -> OpenedFile:
-    """Open a regular file in any folder. Raises CannotOpen."""
-    try:
-        # Don't block on a pipe without a writer.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
+    """Open a file in any folder. Raises OSError, and CannotOpen if it isn't a regular file."""
+    # Don't block on a pipe without a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not path.is_file():
         os.close(fd)
         raise CannotOpen(f"{path} is not a file.")
@@ -87,8 +84,8 @@ class Roots:
 
     def __init__(self, folders: Sequence[Path], closed: Sequence[Path] = ()) -> None:
         """Open `folders`, except for the files and folders in `closed`."""
-        self._roots = tuple(Root(folder.absolute()) for folder in folders)
-        self._closed = tuple(Path(os.path.realpath(path)) for path in closed)
+        shut = tuple(Path(os.path.realpath(path)) for path in closed)
+        self._roots = tuple(Root(folder.absolute(), shut) for folder in folders)
 
     def open(self, path: str) -> OpenedFile:
         """Open a file by its path, absolute or relative to a root, or by its `file:` URI."""
@@ -98,7 +95,7 @@ class Roots:
         failures: list[_LookupFailure] = []
         for root in self._roots:
             try:
-                return self._check_permitted(root.open(wanted), root)
+                return root.open(wanted)
             except _LookupFailure as failure:
                 failures.append(failure)
         # The most informative failure; it never reveals that a file exists elsewhere.
@@ -109,15 +106,6 @@ class Roots:
         nearest = next((each.nearest for each in failures if each.nearest), "")
         hint = f"Did you mean {nearest!r}?" if nearest else "Check the path."
         raise CannotOpen(f"There is no file {shown} in the folders that are open to tools: {folders}. {hint}")
-
-    def _check_permitted(self, file: OpenedFile, root: Root) -> OpenedFile:
-        """Return the file unless it is hidden, as files with keys and passwords are, or closed."""
-        real = Path(os.path.realpath(root.folder)) / file.path.relative_to(root.folder)
-        beneath = file.path.relative_to(root.folder).parts
-        if any(part.startswith(".") for part in beneath) or any(real.is_relative_to(path) for path in self._closed):
-            with file:
-                raise _LookupFailure
-        return file
 
 
 class _LookupFailure(Exception):
@@ -134,6 +122,7 @@ class Root:
     """A root folder, which may itself be a link."""
 
     folder: Path
+    closed: tuple[Path, ...] = ()
 
     def open(self, path: str) -> OpenedFile:
         """Open a file below this folder. Raises `_LookupFailure`."""
@@ -159,6 +148,7 @@ class _PathWalk:
     def __init__(self, root: Root, held: ExitStack) -> None:
         self._root = root
         self._held = held
+        self._real_folder = Path(os.path.realpath(root.folder))
         self._folders = [self._open_folder(os.fspath(root.folder), None)]
         self._names: list[str] = []
         self._links = 0
@@ -176,6 +166,8 @@ class _PathWalk:
                 self._names.pop()
                 self._folders.pop()
                 continue
+            if self._is_shut(name):
+                raise _LookupFailure  # before anything shows whether it exists
             with _translate_os_errors():
                 try:
                     mode = os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
@@ -191,6 +183,11 @@ class _PathWalk:
             else:
                 return self._open_file(name, mode)
         raise _LookupFailure
+
+    def _is_shut(self, name: str) -> bool:
+        """Return whether an entry is hidden, as files with keys and passwords are, or closed."""
+        real = self._real_folder.joinpath(*self._names, name)
+        return name.startswith(".") or any(real.is_relative_to(path) for path in self._root.closed)
 
     def _open_folder(self, name: str, folder: int | None) -> int:
         """Open a folder for the rest of the walk; only the root may be a link."""
@@ -231,7 +228,7 @@ class _PathWalk:
         """Return the path of the entry whose name is most similar to the missing one."""
         with _translate_os_errors(), os.scandir(self._folders[-1]) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES_COMPARED)]
-        folded = {known.casefold(): known for known in names if known.isprintable() and not known.startswith(".")}
+        folded = {known.casefold(): known for known in names if known.isprintable() and not self._is_shut(known)}
         match = get_close_matches(name.casefold(), folded, n=1)
         return str(PurePosixPath(*self._names, folded[match[0]])) if match else ""
 

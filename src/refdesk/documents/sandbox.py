@@ -27,7 +27,14 @@ from anyio.abc import ByteReceiveStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from refdesk.documents.sandbox_worker import HEADER, MAX_FRAME_BYTES, PROGRESS_SECONDS, frame
-from refdesk.errors import CannotConvert, Overloaded, StorageError
+from refdesk.errors import (
+    CannotConvert,
+    ConverterCrashed,
+    ConverterKilled,
+    ConverterUnavailable,
+    Overloaded,
+    StorageError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +71,7 @@ main(given)
 """Start-up code of a worker: an isolated interpreter with the server's module path."""
 
 TRY_ANOTHER_FORMAT = "Try it in another format, or save it again and retry."
+TRY_AGAIN = "Try again; if it stays so, split the file into smaller ones."
 SPLIT_FILE = "Split it into smaller files and convert those."
 NOT_STARTED = "The converter could not be started. Try again; if it stays so, the server's log says why."
 OUT_OF_MEMORY = f"This file needs more memory to convert than is allowed. {SPLIT_FILE}"
@@ -249,7 +257,7 @@ class _Worker:
                 os.close(printed)
                 await channel.aclose()
                 logger.error("conversion.unavailable", extra={"fields": {"reason": str(error)}})
-                raise CannotConvert(NOT_STARTED) from error
+                raise ConverterUnavailable(NOT_STARTED) from error
             finally:
                 os.close(chatter)
         return cls(process, channel, _OutputTail(printed))
@@ -262,11 +270,11 @@ class _Worker:
         except (_Gone, _Misbehaved, TimeoutError) as error:
             await self.reap()
             self._log("conversion.unavailable", reason=type(error).__name__)
-            raise CannotConvert(NOT_STARTED) from error
+            raise ConverterUnavailable(NOT_STARTED) from error
         match message:
             case {"kind": "ready", "walls": [*restrictions]}:
                 return frozenset(map(str, restrictions))
-        raise CannotConvert(NOT_STARTED)
+        raise ConverterUnavailable(NOT_STARTED)
 
     async def run(
         self, job: Mapping[str, Any], source: int, output: int, seconds: float, progress: Progress | None
@@ -281,7 +289,7 @@ class _Worker:
         except _Gone:
             status = await self.reap()
             self._log("conversion.died", status=status)
-            raise CannotConvert(_describe_exit(status, seconds, self._output.text)) from None
+            raise _explain_exit(status, seconds, self._output.text) from None
         except _Misbehaved as error:
             self._log("conversion.misbehaved", reason=str(error))
             raise CannotConvert(
@@ -458,16 +466,21 @@ def _spawn(limits: SandboxLimits, jobs: str, channel: int, chatter: int) -> subp
     )
 
 
-def _describe_exit(status: int, seconds: float, printed: str) -> str:
+def _explain_exit(status: int, seconds: float, printed: str) -> CannotConvert:
+    """Return the error of a worker that exited during a job. Exceeding a limit is final."""
     if status == -signal.SIGXCPU:
-        return f"The conversion computed for longer than {seconds:g} s and was stopped. {SPLIT_FILE}"
+        return CannotConvert(f"The conversion computed for longer than {seconds:g} s and was stopped. {SPLIT_FILE}")
     if status == -signal.SIGXFSZ:
-        return TOO_LARGE
-    if status == -signal.SIGKILL or any(sign in printed for sign in OUT_OF_MEMORY_PATTERNS):
-        return OUT_OF_MEMORY
+        return CannotConvert(TOO_LARGE)
+    if any(sign in printed for sign in OUT_OF_MEMORY_PATTERNS):
+        return ConverterCrashed(OUT_OF_MEMORY)
+    if status in (-signal.SIGKILL, -signal.SIGTERM):
+        return ConverterKilled(f"The converter was killed, maybe because the machine ran out of memory. {TRY_AGAIN}")
     if status == -signal.SIGABRT:
-        return f"The converter gave up on this file, most likely for want of memory. {SPLIT_FILE}"
+        return ConverterCrashed(f"The converter gave up on this file, most likely for want of memory. {SPLIT_FILE}")
     if status < 0:
         crash = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-        return f"This file could not be converted: the converter crashed on it ({crash}). {TRY_ANOTHER_FORMAT}"
-    return f"This file could not be converted: the converter ended without an answer. {TRY_ANOTHER_FORMAT}"
+        reason = f"the converter crashed on it ({crash})"
+    else:
+        reason = "the converter ended without an answer"
+    return ConverterCrashed(f"This file could not be converted: {reason}. {TRY_ANOTHER_FORMAT}")

@@ -371,8 +371,14 @@ class EngineAdmin(Protocol):
         Every status in progress is included, even with a count of 0. Raises EngineError if they can't be counted.
         """
 
-    async def check(self) -> str:
-        """Return a short description of the engine's state. Raises EngineError if it doesn't work."""
+    async def check(self, tenant: TenantId | None = None) -> str:
+        """Return a short description of the engine's state. Raises EngineError if it doesn't work.
+
+        With a tenant, it must work for that one, else for any.
+        """
+
+    def problems(self) -> Sequence[str]:
+        """Return why documents of single tenants can't be used or ingested at the moment."""
 
 
 class Engine(PassageSearch, DocumentReader, DocumentIngest, EngineAdmin, Protocol):

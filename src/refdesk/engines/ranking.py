@@ -140,10 +140,13 @@ def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT, h
     lexical_score = _normalize(lexical) if highest is None else np.maximum(lexical, 0.0) / highest
     semantic_score = _normalize(semantic) if highest is None else np.maximum(semantic, 0.0)
     if np.isnan(lexical_score).all():
-        return _normalize(np.fmax(semantic_score, 0.0))
-    lexical_part = np.fmax(lexical_score, 0.0)  # NaN becomes 0
-    semantic_part = np.where(np.isnan(semantic_score), lexical_part, semantic_score)
-    return _normalize(weight * lexical_part + (1 - weight) * semantic_part)
+        fused = np.fmax(semantic_score, 0.0)
+    else:
+        lexical_part = np.fmax(lexical_score, 0.0)  # NaN becomes 0
+        semantic_part = np.where(np.isnan(semantic_score), lexical_part, semantic_score)
+        fused = weight * lexical_part + (1 - weight) * semantic_part
+    most = fused.max(initial=0.0)
+    return fused / most if most > 0 else fused
 
 
 def select_top(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.intp]:

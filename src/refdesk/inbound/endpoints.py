@@ -11,7 +11,7 @@ import orjson
 from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, Field
 
-from refdesk.calls import CONSOLE, ROLES, SERVICE, SILENT, UPLOAD_METHOD, WINDOW_METHOD, Call, Caller, TenantId, UserId
+from refdesk.calls import CONSOLE, SERVICE, SILENT, UPLOAD_METHOD, WINDOW_METHOD, Call, Caller, TenantId, UserId
 from refdesk.config.models import Config
 from refdesk.documents.file_limits import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import (
@@ -208,8 +208,8 @@ class Endpoints:
         """
         tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
         if not self._services.authenticate.has_keys or SERVICE in caller.roles:
-            # The service may send roles of its own. Only those known here count.
-            return replace(caller, user=name, tenant=tenant, roles=roles.intersection(ROLES), local=False)
+            # Unknown roles are kept: they grant nothing, and without them a caller could do everything.
+            return replace(caller, user=name, tenant=tenant, roles=roles, local=False)
         if tenant != caller.tenant:
             raise Forbidden(f"To act for another tenant takes a key with the role {SERVICE!r}")
         if name != caller.user or not roles <= caller.roles:

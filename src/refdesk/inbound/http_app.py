@@ -176,8 +176,8 @@ class HttpApp:
         path = scope["path"]
         self._reject_cross_site(headers)
         context = await self._authenticate(scope, headers)
-        if self._console.has(path) and is_proxied(headers):
-            context = context._replace(caller=replace(context.caller, proxied=True))
+        if self._console.has(path) and not is_proxied(headers):
+            context = context._replace(caller=replace(context.caller, at_console=True))
         _check_json(headers)
         if self._resource is not None and path.startswith(f"{TOOLS}/"):
             self._resource.require_scopes(context.caller, path.removeprefix(f"{TOOLS}/"))

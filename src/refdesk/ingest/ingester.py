@@ -183,7 +183,7 @@ class Ingester:
         statuses: Sequence[DocumentStatus] = ()
         async for statuses in follow_documents(self.engine, self.tenant, ids, seconds=REPORT_SECONDS):
             self.report(statuses)
-            await self.engine.check()
+            await self.engine.check(self.tenant)
         return outcome.with_statuses(statuses)
 
 

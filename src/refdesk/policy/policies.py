@@ -379,7 +379,7 @@ class Permissions:
 
     def _explain_denial(self, caller: Caller, rule: ConsoleRule) -> str | None:
         """Return why a caller may not call a method and how to fix it, or None if it may."""
-        if rule.administers and not can_administer(caller) and (caller.proxied or not self._trusts_all_callers()):
+        if rule.administers and not can_administer(caller) and not (caller.at_console and self._trusts_all_callers()):
             return f"This requires the role {ADMIN!r}; create a key with `refdesk keys make NAME --role {ADMIN}`"
         if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
             named = " or ".join(map(repr, rule.toolsets))

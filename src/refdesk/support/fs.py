@@ -8,11 +8,25 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
 from typing import TypeAlias
 
 FileStamp: TypeAlias = tuple[int, int, int] | None
 """Inode, size and modification time of a file; None if there is no readable one."""
+
+
+MACHINE_FAULTS = frozenset({EDQUOT, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS})
+"""Errors of the machine, whatever file is used: no room on the disk, or no memory or file descriptors left."""
+
+
+def find_machine_fault(error: BaseException | None) -> str:
+    """Return the message of the fault of the machine that caused an error, empty if none did."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in MACHINE_FAULTS:
+            return os.strerror(error.errno)
+        error = error.__cause__
+    return ""
 
 
 def read_plain_text(path: Path, max_bytes: int) -> str:
@@ -58,6 +72,13 @@ def replace_file(path: Path, content: bytes, *, is_durable: bool = True) -> None
         fsync_folder(target.parent)
 
 
+def make_private_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, readable only by their owner. Existing ones stay as they are."""
+    if not folder.is_dir():
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def fsync_folder(folder: Path) -> None:
     """Flush a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -70,7 +91,7 @@ def fsync_folder(folder: Path) -> None:
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
     """Hold an exclusive inter-process lock on a file. The lock file is a sibling, as the file itself gets replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     with path.with_name(f".{path.name}.lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

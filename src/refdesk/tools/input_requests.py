@@ -90,12 +90,13 @@ class Declined(RefdeskError):
 
 
 class ClientCallbacks:
-    """Callbacks to a client while its call is open."""
+    """Callbacks of a server to a client while its call is open."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_client", "_server")
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, server: str) -> None:
         self._client = client
+        self._server = server
 
     @property
     def key(self) -> object:
@@ -122,7 +123,7 @@ class ClientCallbacks:
             # The server speaks the newest revision too, and has to ask by ending the call.
             raise NotOffered(method)
         try:
-            return await self._client.ask(id, method, params)
+            return await self._client.ask(id, method, screen_request(self._server, method, params))
         except ClientRefused as refused:
             raise Declined(refused.error) from refused
 
@@ -139,7 +140,7 @@ class _NoCallbacks(ClientCallbacks):
     """The same for all, as nothing is delivered."""
 
 
-NO_CALLBACKS = _NoCallbacks(SILENT)
+NO_CALLBACKS = _NoCallbacks(SILENT, "")
 
 
 def check_capability(client: Client, method: str) -> Mapping[str, Any] | None:
@@ -152,6 +153,23 @@ def check_capability(client: Client, method: str) -> Mapping[str, Any] | None:
     if method == "roots/list":
         return {"roots": []}
     raise NotOffered(method)
+
+
+def screen_request(server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of a server's request for the client: under the server's name, and without other contexts.
+
+    Raises ServerTalksNonsense for an address that isn't https: clients open it in a browser.
+    """
+    params = {name: value for name, value in params.items() if name != "includeContext"}
+    url = params.get("url")
+    if url is not None and not (isinstance(url, str) and url.lower().startswith("https://")):
+        raise ServerTalksNonsense(f"The server {server!r} asked to open an address that isn't https")
+    if method == "elicitation/create":
+        params["message"] = f"{server} asks: {params.get('message', '')}"
+    elif method == "sampling/createMessage":
+        prompt = params.get("systemPrompt")
+        params["systemPrompt"] = f"Request of the MCP server {server!r}." + (f"\n\n{prompt}" if prompt else "")
+    return params
 
 
 def build_capabilities(client: Client) -> dict[str, Any]:
@@ -174,10 +192,13 @@ def _check_input_required(client: Client, server: Connection, result: Result) ->
     """Return the result for a client of the newest revision; raise InputRequired if input is needed."""
     if result.get("resultType") != "input_required":
         return result
-    requests = _parse_input_requests(server, result)
-    for request in requests.values():
-        if not client.can(request["method"]):
-            raise MissingCapability(CAPABILITY_BY_METHOD.get(request["method"], request["method"]))
+    requests = {}
+    for name, request in _parse_input_requests(server, result).items():
+        method, params = request["method"], request.get("params")
+        if not client.can(method):
+            raise MissingCapability(CAPABILITY_BY_METHOD.get(method, method))
+        screened = screen_request(server.name, method, params if isinstance(params, Mapping) else {})
+        requests[name] = {**request, "params": screened}
     state = result.get("requestState")
     raise InputRequired(requests, f"{_SERVER_PREFIX}{server.name}:{state}" if isinstance(state, str) else None)
 
@@ -186,7 +207,7 @@ async def answer_input_requests(
     call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result
 ) -> Result:
     """Return the result for a client of an older revision, asking it for the required input."""
-    callbacks, rounds = ClientCallbacks(call.client), 0
+    callbacks, rounds = ClientCallbacks(call.client, server.name), 0
     while result.get("resultType") == "input_required":
         if rounds == MAX_ROUNDS:
             raise ServerTalksNonsense(f"The server {server.name!r} asked for input {MAX_ROUNDS} times without a result")
@@ -228,8 +249,8 @@ class _PendingRequest:
 class SuspendedCall(ClientCallbacks):
     """A call that can be suspended and resumed; also the callbacks of its server."""
 
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
+    def __init__(self, client: Client, server: str) -> None:
+        super().__init__(client, server)
         self._is_suspended = False
         self._pending: dict[str, _PendingRequest] = {}
         self._request_count = 0
@@ -245,6 +266,7 @@ class SuspendedCall(ClientCallbacks):
         """Wait until the client has returned with the response."""
         if (fixed := check_capability(self._client, method)) is not None:
             return fixed
+        params = screen_request(self._server, method, params)
         self._request_count += 1
         name = f"question-{self._request_count}"
         pending = self._pending[name] = _PendingRequest(method, params, asyncio.get_running_loop().create_future())
@@ -336,10 +358,10 @@ class SuspendedCalls:
         if may_be_modern:
             _restore_state(params, server.name, state, answers)
         if may_be_legacy and any(map(client.can, CAPABILITY_BY_METHOD)):
-            suspended = SuspendedCall(client)
+            suspended = SuspendedCall(client, server.name)
             result = await self._run_or_suspend(call, server, suspended, suspended.start(request))
         else:
-            result = await request(callbacks=ClientCallbacks(client))
+            result = await request(callbacks=ClientCallbacks(client, server.name))
         return _check_input_required(client, server, result)
 
     async def _run_or_suspend(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +21,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Callbacks
-from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense, UnknownPrompt, UnknownTool
+from refdesk.errors import InvalidArguments, Problem, ServerRefused, ServerTalksNonsense, UnknownPrompt, UnknownTool
 from refdesk.tools.input_requests import (
     MARGIN_SECONDS,
     NO_CALLBACKS,
@@ -90,7 +90,7 @@ class Forwarder:
             return await self.suspended.forward(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is not SILENT:
-            callbacks = ClientCallbacks(client)
+            callbacks = ClientCallbacks(client, server.name)
         elif isinstance(meta := params.get("_meta"), Mapping) and "progressToken" in meta:
             # Nobody receives progress, and the token may collide with another.
             params["_meta"] = {name: value for name, value in meta.items() if name != "progressToken"}
@@ -174,6 +174,9 @@ class ProxiedTool(_ProxiedEntry, ToolEntry):
             raise UnknownTool(f"{self.name!r} no longer exists; see the list")
         params = {**call.params, "name": self.original}
         result = await downstream.forward(call, self.server, "tools/call", params)
+        for item in result.get("content", ()):
+            if item.get("type") == "resource_link" and isinstance(uri := item.get("uri"), str):
+                downstream.fleet.add_link(uri, self.server)
         own_bound = self.server.settings.max_result_tokens
         bound = downstream.max_tokens if own_bound is None else own_bound
         if not bound:
@@ -257,21 +260,22 @@ class Downstream:
         return (item.definition for item in found if item is not None)
 
     async def read_resource(self, uri: str, call: Call) -> dict[str, Any] | None:
-        """Return the result of the owning server, or of the first server that has the resource."""
+        """Return the result of the server that offers the resource, or None if none does."""
         if self.is_own(uri):
             return None
 
         def is_open(server: Connection) -> bool:
             return self.is_reachable(call.caller, server, uri)
 
-        def read(server: Connection) -> Awaitable[dict[str, Any]]:
-            return self.forward(call, server, "resources/read", dict(call.params))
-
         server = self.fleet.find_resource_owner(uri, is_open)
-        if server is not None:
-            return await read(server)
-        found = await self.fleet.scan(uri, read, is_open=is_open)
-        return found[1] if found is not None else None
+        if server is None:
+            return None
+        try:
+            return await self.forward(call, server, "resources/read", dict(call.params))
+        except ServerRefused:
+            if server in self.fleet.catalogue.iter_owners(uri):
+                raise
+            return None  # the server offers others, but not this one
 
     async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
         """Return the completion of the server that has the template."""

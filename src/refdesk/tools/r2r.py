@@ -17,7 +17,7 @@ from refdesk.answers import Answers, Question, WrittenAnswer
 from refdesk.answers.extractive import build_not_found
 from refdesk.answers.writing import check_grounding
 from refdesk.cache.cache import Cache, Key, WireAnswer, add_cache_flags
-from refdesk.calls import Call, TenantId, text_content, tool_answer
+from refdesk.calls import SILENT, Call, TenantId, text_content, tool_answer
 from refdesk.config.models import CacheTtlConfig
 from refdesk.engines.base import IN_PROGRESS, Engine, EngineWriter, Hit, Listing, Search, SearchMode, Status
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
@@ -272,6 +272,9 @@ class KnowledgeTools:
     )
     async def r2r_rag_query(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
         scope = await self.scopes.resolve_search(call, arguments.collection_id)
+        is_sampled = (
+            self.writer.uses_sampling and self.engine.writer is None and call.client.can("sampling/createMessage")
+        )
 
         async def write() -> RagAnswer:
             search = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
@@ -280,14 +283,13 @@ class KnowledgeTools:
                 written, hits = await _write_with_engine(self.engine.writer, call.caller.tenant, question, search)
             else:
                 hits = await search_distinct(self.engine, call.caller.tenant, search)
-                written = await self.writer.write(question, hits, call.client)
+                written = await self.writer.write(question, hits, call.client if is_sampled else SILENT)
             return _build_rag_answer(written, hits if arguments.include_sources else ())
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
-        needs_client = self.writer.uses_sampling and self.engine.writer is None
-        answer = await self._answer_from_cache(
-            call, "r2r_rag_query", parameters, self.ttl.rag, write, RagAnswer, needs_client=needs_client
-        )
+        # What one client's model has written isn't given to others, whoever they are.
+        seconds = 0 if is_sampled else self.ttl.rag
+        answer = await self._answer_from_cache(call, "r2r_rag_query", parameters, seconds, write, RagAnswer)
         self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
 
@@ -353,8 +355,6 @@ class KnowledgeTools:
         seconds: float,
         make: Callable[[], Awaitable[Result]],
         kind: type[Result],
-        *,
-        needs_client: bool = False,
     ) -> WireAnswer:
         """Return the cached answer, or make one if there is none or the documents have changed."""
         caller = call.caller
@@ -378,7 +378,6 @@ class KnowledgeTools:
             make_answer,
             fits=fits,
             is_certain=self.engine.traits.has_certain_revision,
-            needs_client=needs_client,
         )
         return add_cache_flags(result)
 

@@ -13,10 +13,8 @@ import pytest
 
 from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_model import ToolRules
-from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Pins
-from refdesk.downstream.jsonrpc import Message
 from refdesk.errors import ConfigError, RefdeskError, ServerAway
 from tests.downstream.connecting import change_settings
 from tests.downstream.scripted import Scripted, Watch, fleet_of, server_settings, tool
@@ -48,7 +46,7 @@ async def test_what_all_servers_have_is_one_catalogue(tmp_path: Path) -> None:
         assert not any(offer.is_stale for offer in fleet.catalogue.tools.values())
         assert fleet.find_resource_owner("x://one") is fleet.servers["docs"]
         assert fleet.find_resource_owner("web://home") is fleet.servers["web"]
-        assert fleet.find_resource_owner("web://home/sub") is None
+        assert fleet.find_resource_owner("other://home/sub") is None
         assert watch.states["Running"] == 2
 
 
@@ -300,24 +298,38 @@ async def test_of_two_resources_with_one_uri_the_first_servers_counts(tmp_path: 
         assert fleet.find_resource_owner("x://one") is fleet.servers["z"]
 
 
-async def test_a_resource_that_no_list_names_is_found_by_asking_and_remembered(tmp_path: Path) -> None:
-    servers = {"none": Scripted(tool("a")), "one": Scripted(resources=[]), "two": Scripted(resources=[])}
-    servers["two"].contents["y://hidden"] = "found"
-
-    async def read(connection: Connection) -> Message:
-        return await connection.request("resources/read", {"uri": "y://hidden"})
-
+async def test_an_unlisted_resource_belongs_to_the_first_server_with_its_origin(tmp_path: Path) -> None:
+    web = [{"uri": f"https://{host}/a", "name": host} for host in ("docs.example", "Wiki.example")]
+    servers = {
+        "none": Scripted(tool("a")),
+        "one": Scripted(resources=[LOOK, web[0]]),
+        "two": Scripted(resources=[LOOK, web[1]]),
+    }
     async with fleet_of(tmp_path, servers) as (fleet, watch):
-        await watch.until(lambda: watch.states.get("Running") == 3)
-        assert fleet.find_resource_owner("y://hidden") is None
-        assert await fleet.scan("y://hidden", read, is_open=lambda connection: connection.name != "two") is None
-        found = await fleet.scan("y://hidden", read)
-        assert found is not None
-        assert found[1]["contents"][0]["text"] == "found"
-        assert fleet.find_resource_owner("y://hidden") is fleet.servers["two"]
-        assert servers["none"].asked["resources/read"] == 0
+        await watch.until(lambda: len(fleet.catalogue.resources) == 3)
+        owners = {
+            "X://unlisted": "one",
+            "https://docs.example/b?token=secret": "one",
+            "https://wiki.example/b": "two",
+            "https://docs.example.evil/b": None,
+            "y://unlisted": None,
+        }
+        for uri, owner in owners.items():
+            assert fleet.find_resource_owner(uri) is fleet.servers.get(owner or ""), uri
+        assert fleet.find_resource_owner("x://unlisted", lambda server: server.name == "two") is fleet.servers["two"]
+
+
+async def test_a_linked_resource_belongs_to_the_first_server_that_linked_to_it(tmp_path: Path) -> None:
+    servers = {"one": Scripted(resources=[LOOK]), "two": Scripted(tool("a")), "three": Scripted(tool("a"))}
+    async with fleet_of(tmp_path, servers) as (fleet, watch):
+        await watch.until(lambda: fleet.catalogue.resources)
+        for name in ("two", "three"):
+            for uri in ("y://linked", "x://unlisted"):
+                fleet.add_link(uri, fleet.servers[name])
+        assert fleet.find_resource_owner("y://linked") is fleet.servers["two"]
+        assert fleet.find_resource_owner("x://unlisted") is fleet.servers["one"], "the scheme is that of another server"
         await fleet.apply({"one": server_settings()})
-        assert fleet.find_resource_owner("y://hidden") is None
+        assert fleet.find_resource_owner("y://linked") is None
 
 
 async def test_what_belongs_to_no_call_is_passed_on_but_for_changes_of_lists(tmp_path: Path) -> None:

@@ -211,13 +211,15 @@ NAME_FORM = {
 
 @tool("Ask the user for a name.")
 async def elicit(work: Work) -> Result:
-    return structure({"answer": await work.ask("elicitation/create", NAME_FORM)})
+    address = {"mode": "url", "url": work.arguments["url"]} if "url" in work.arguments else {}
+    return structure({"answer": await work.ask("elicitation/create", {**NAME_FORM, **address})})
 
 
 @tool("Ask the client's model.")
 async def sample(work: Work) -> Result:
     messages = [{"role": "user", "content": {"type": "text", "text": "Say hello"}}]
-    return structure({"answer": await work.ask("sampling/createMessage", {"messages": messages, "maxTokens": 5})})
+    params = {"messages": messages, "maxTokens": 5, "systemPrompt": "Be brief", "includeContext": "allServers"}
+    return structure({"answer": await work.ask("sampling/createMessage", params)})
 
 
 @tool("Ask for the client's roots.")

@@ -13,6 +13,7 @@ from anyio import CapacityLimiter
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import NewDocument, TextSource
+from refdesk.engines.embedded.document_content import next_batch
 from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import LocalDb
@@ -81,3 +82,15 @@ def test_what_others_bring_into_r2r_is_not_counted_as_ours(database: records.Dat
     database.execute("UPDATE documents SET kind = ? WHERE key = 1", (catalogue.REMOTE,))
     assert sum(catalogue.count_pending(database).values()) == 1
     assert sum(records.count_pending(database).values()) == 2
+
+
+@pytest.mark.parametrize(("retry_at", "is_due"), [(0, True), (999, True), (1_600, False), (100_000, True)])
+def test_a_document_is_tried_again_when_it_is_due_or_the_clock_was_put_back(
+    database: records.Database, retry_at: float, is_due: bool
+) -> None:
+    queue_texts(database, "a")
+    database.execute("UPDATE documents SET retry_at = ?", (retry_at,))
+    assert len(ingest_queue.next_tasks(database, 1_000, 3, ())) == is_due
+    if database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'embeddings'").fetchone():
+        database.execute("UPDATE documents SET stage = 'embedding'")
+        assert (next_batch(database, 1_000) is not None) == is_due

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from refdesk.config.secrets import without
+from refdesk.support.fs import make_private_folder
 
 MAX_BYTES = 131_072
 """Size at which a file is rotated. A server has at most two files."""
@@ -71,7 +72,7 @@ class ServerLog:
         return self._quota >= 0
 
     def _write(self, line: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.path.parent)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, line)

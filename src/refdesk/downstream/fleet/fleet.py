@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -25,8 +25,6 @@ from refdesk.downstream.fleet.exposure import ExposureRules
 from refdesk.downstream.fleet.member import COALESCE_SECONDS, ListCache, Member
 from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
-from refdesk.downstream.jsonrpc import Message
-from refdesk.errors import RefdeskError
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
@@ -37,7 +35,7 @@ logger = logging.getLogger(__name__)
 PIN_POLL_SECONDS = 0.5
 """Interval for polling the pins file, which costs one system call."""
 
-MAX_RESOURCE_OWNERS = 1000
+MAX_LINKED_RESOURCES = 1000
 """Unlisted resources whose server is remembered. The oldest is evicted first."""
 
 REFRESH_SECONDS = 2.0
@@ -46,12 +44,6 @@ REFRESH_SECONDS = 2.0
 CLOSE_SECONDS = 15.0
 """Time limit for closing all servers. Each limits its own steps; this is a safety net."""
 
-SCAN_SECONDS = 5.0
-"""Timeout of one server that is asked for an unlisted resource."""
-
-MAX_SCAN_SECONDS = 15.0
-"""The same for all servers together."""
-
 LIVE_SETTINGS = frozenset(
     {
         "call_timeout_seconds", "capabilities_timeout_seconds", "connect_timeout_seconds", "cache_ttl_seconds", "tools",
@@ -59,8 +51,6 @@ LIVE_SETTINGS = frozenset(
     }
 )  # fmt: skip
 """Settings that can change without a new connection."""
-
-Read = Callable[[Connection], Awaitable[Message]]
 
 
 class Fleet:
@@ -96,8 +86,8 @@ class Fleet:
         self._notification_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
         self._announced = FleetCatalogue()
         self._telling: asyncio.TimerHandle | None = None
-        self._resource_owners: BoundedDict[str, Connection] = BoundedDict(MAX_RESOURCE_OWNERS)
-        """Servers of unlisted resources, as found by `scan`. They may be gone."""
+        self._linked_resources: BoundedDict[str, Connection] = BoundedDict(MAX_LINKED_RESOURCES)
+        """Servers of resources that the results of tools link to. They may be gone."""
         self._level: LogLevel | None = None
         self._apply_lock = asyncio.Lock()
 
@@ -124,22 +114,20 @@ class Fleet:
     def find_resource_owner(
         self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True
     ) -> Connection | None:
-        """Return the first open server that has the resource: by its list, by a template, or by an earlier `scan`."""
-        found = self._resource_owners.get(uri)
-        scanned = [] if found is None or self.servers.get(found.name) is not found else [found]
-        return next(filter(is_open, chain(self.catalogue.iter_owners(uri), scanned)), None)
+        """Return the first open server that offers the resource.
 
-    async def scan(
-        self, uri: str, call: Read, *, is_open: Callable[[Connection], bool] = lambda connection: True
-    ) -> tuple[Connection, Message] | None:
-        """Find the server of an unlisted resource by reading it with `call` from one server after the other.
-
-        `is_open` selects the servers to ask. The first one that answers is remembered. Returns None if none does.
+        In order: by its list, by a template, by other resources of the same scheme, or by a link in a tool's result.
         """
-        found = await _scan_servers(list(filter(is_open, self.servers.values())), call)
-        if found is not None:
-            self._resource_owners[uri] = found[0]
-        return found
+        linked = self._linked_resources.get(uri)
+        others = [] if linked is None or self.servers.get(linked.name) is not linked else [linked]
+        catalogue = self.catalogue
+        found = chain(catalogue.iter_owners(uri), catalogue.iter_servers_of_origin(uri), others)
+        return next(filter(is_open, found), None)
+
+    def add_link(self, uri: str, connection: Connection) -> None:
+        """Remember the server that linked to a resource first."""
+        if uri not in self._linked_resources:
+            self._linked_resources[uri] = connection
 
     async def refresh_stale_lists(self, seconds: float = REFRESH_SECONDS) -> None:
         """Refresh expired lists: in the background, or right away for servers without a list cache.
@@ -355,19 +343,3 @@ async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:
     _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
     for task in late:
         logger.error("downstream.unclosed", extra={"fields": {"task": task.get_name()}})
-
-
-async def _scan_servers(connections: Iterable[Connection], read: Read) -> tuple[Connection, Message] | None:
-    """Return the first server that can read a resource, with the result, or None."""
-    try:
-        async with asyncio.timeout(MAX_SCAN_SECONDS):
-            for connection in connections:
-                profile = connection.server_profile
-                is_available = connection.status.state in ("Running", "Stopped")  # an idle server wakes up
-                if is_available and profile is not None and profile.has("resources"):
-                    with suppress(RefdeskError, TimeoutError):
-                        async with asyncio.timeout(SCAN_SECONDS):
-                            return connection, await read(connection)
-    except TimeoutError:
-        logger.warning("downstream.scan_ended", extra={"fields": {"seconds": MAX_SCAN_SECONDS}})
-    return None

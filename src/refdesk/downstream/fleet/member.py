@@ -26,7 +26,7 @@ from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.jsonrpc import Message
 from refdesk.downstream.session import LISTS, ListName
 from refdesk.errors import METHOD_NOT_FOUND, DependencyError, RefdeskError, ServerRefused
-from refdesk.support.fs import replace_file
+from refdesk.support.fs import make_private_folder, replace_file
 
 logger = logging.getLogger(__name__)
 
@@ -330,7 +330,7 @@ class ListCache:
             encoded = orjson.dumps({**content, **lists})
             if len(encoded) > MAX_CACHED_BYTES:
                 raise ValueError("it would be too large")
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             replace_file(self._path(server), encoded, is_durable=False)
         except (OSError, ValueError, TypeError) as error:
             self._warn("downstream.listing_unwritten", server, error)

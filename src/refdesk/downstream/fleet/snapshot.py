@@ -20,7 +20,7 @@ from refdesk.downstream.fleet.names import Claim, IsReserved, assign_names, assi
 from refdesk.downstream.session import ListName
 
 MAX_URI_LENGTH = 1000
-"""Longer URIs match no template. Their servers are found by `scan`."""
+"""Longer URIs match no template."""
 
 MAX_EXPRESSIONS = 6
 """Expressions per template: more than real ones have. Templates with more match nothing. A hundred templates of this
@@ -48,6 +48,9 @@ class FleetCatalogue:
     """By URI or URI template, in the order of the servers."""
     routes: tuple[tuple[Template, Connection], ...] = ()
     """Parsed templates in matching order."""
+    origins: Mapping[str, Sequence[Connection]] = field(default_factory=dict)
+    """Servers in their order, by the origins of their resources. Others never see a URI that no server lists: it may
+    hold a token."""
     native_names: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
     """Tools by server id or name, and the server's own tool name."""
     reserved: IsReserved = lambda name: False
@@ -67,6 +70,10 @@ class FleetCatalogue:
         if offer is not None:
             yield from (each.connection for each in self.duplicates.get(uri, (offer,)))
         yield from (connection for template, connection in self.routes if template.fits(uri))
+
+    def iter_servers_of_origin(self, uri: str) -> Iterator[Connection]:
+        """Yield the servers that have other resources of the same origin."""
+        yield from self.origins.get(_get_origin(uri), ())
 
     def list_changes(self, before: FleetCatalogue) -> list[str]:
         """Return the changed lists: `tools`, `prompts`, `resources`. Templates count as resources."""
@@ -96,7 +103,19 @@ def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: Is
     # A server's name takes precedence over another server's id.
     native_names = {(ids[offer.connection.name], offer.original): offer for offer in tools.values()}
     native_names |= {(offer.connection.name, offer.original): offer for offer in tools.values()}
-    return FleetCatalogue(tools, prompts, resources, templates, duplicates, routes, native_names, reserved)
+    origins: dict[str, list[Connection]] = {}
+    for server in servers:
+        entries = (*server.filtered["resources"].entries, *server.filtered["templates"].entries)
+        for origin in {_get_origin(entry.original) for entry in entries}:
+            origins.setdefault(origin, []).append(server.connection)
+    return FleetCatalogue(tools, prompts, resources, templates, duplicates, routes, origins, native_names, reserved)
+
+
+def _get_origin(uri: str) -> str:
+    """Return the scheme of a URI or template, with the host if it's on the web."""
+    scheme, _, rest = uri.partition(":")
+    scheme = scheme.lower()
+    return f"{scheme}://{rest.removeprefix('//').partition('/')[0].lower()}" if scheme in ("http", "https") else scheme
 
 
 def _expose_named(

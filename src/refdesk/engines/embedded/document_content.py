@@ -23,7 +23,7 @@ from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument
 from refdesk.engines import analyzer
 from refdesk.engines.base import Document, Passage
-from refdesk.engines.storage.ingest_queue import IngestTask, SourceContent
+from refdesk.engines.storage.ingest_queue import IS_DUE, IngestTask, SourceContent
 from refdesk.engines.storage.records import (
     INFO_COLUMNS,
     build_document_info,
@@ -210,9 +210,9 @@ class Batch:
 def next_batch(database: sqlite3.Connection, at: float) -> Batch | None:
     """Return the texts to embed next, or None if no document is due."""
     rows = database.execute(
-        "SELECT key, title FROM documents WHERE stage = 'embedding' AND retry_at <= ? ORDER BY attempts, chunks, key "
-        "LIMIT ?",
-        (at, BATCH_DOCUMENTS),
+        f"SELECT key, title FROM documents WHERE stage = 'embedding' AND {IS_DUE} "
+        "ORDER BY attempts, chunks, key LIMIT ?",
+        (at, at, BATCH_DOCUMENTS),
     ).fetchall()
     texts: dict[bytes, str] = {}
     documents: list[int] = []

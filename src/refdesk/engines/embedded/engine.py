@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar, TypeVarTuple
 
 import anyio
+from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
@@ -197,18 +198,23 @@ class EmbeddedEngine:
             await anyio.sleep(POLL_SECONDS)
 
     def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        stores = (self._stores.get_open(owner) for owner in dict.fromkeys((tenant, SHARED)))
-        return [entry for store in stores if store for entry in store.collections]
+        return [entry for owner in dict.fromkeys((tenant, SHARED)) for entry in self._stores.get_collections(owner)]
 
     def revision(self, tenant: TenantId) -> Hashable:
         return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))
 
-    async def check(self) -> str:
-        errors = [store.error for store in self._stores if store.error]
-        if errors:
-            raise EngineError(errors[0])
-        for store in self._stores:
+    def problems(self) -> Sequence[str]:
+        return [*self._stores.problems.values(), *(store.error for store in self._stores if store.error)]
+
+    async def check(self, tenant: TenantId | None = None) -> str:
+        store = self._stores.get_open(tenant or SHARED)
+        if store is not None and store.error:
+            raise EngineError(store.error)
+        await to_thread.run_sync(self._stores.check_folder)
+        if store is not None:
             await store.run(records.read_revision)
+        if (problems := self.problems()) and all(store.error for store in self._stores if not store.is_shared):
+            raise EngineError(problems[0])
         # No document count: callers of this may not see all documents.
         return "documents are searchable"
 

@@ -8,21 +8,27 @@ therefore stay consistent whenever the process dies.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from math import log1p
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from struct import Struct
 from threading import Lock
 from typing import cast
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
 from refdesk.engines import analyzer
+from refdesk.errors import EngineError
+from refdesk.support.fs import MACHINE_FAULTS
 
 Keys = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -55,6 +61,10 @@ MANY_DOCUMENTS = 2_000
 OVERFETCH_FACTOR = 4
 """Multiple of the limit that is fetched for that: enough if the filter matches a quarter of the hits."""
 
+MAX_VERIFIED_FILES = 100_000
+FOOTER_MAGIC = 1337
+_FOOTER_END = Struct("<II")
+
 TERM_CACHE_SIZE = 8192
 """Query terms cached with their document frequency, since most queries share some with others."""
 
@@ -65,8 +75,8 @@ _TOKENIZER_NAME = f"refdesk-words-{analyzer.VERSION}"
 _MARK_ROLE = "mark"
 
 
-class IndexDamaged(Exception):
-    """An index file is missing, truncated, corrupt, or of another version. The owner rebuilds the index."""
+class IndexDamaged(EngineError):
+    """An index file is missing, truncated, corrupt, or of another version. The index is rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +117,53 @@ def _translate_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError) as error:
+        if fault := next((fault for fault in map(os.strerror, MACHINE_FAULTS) if fault in str(error)), None):
+            raise EngineError(f"the full-text index in {folder} cannot be opened: {fault}") from error
         raise IndexDamaged(f"the full-text index in {folder} cannot be read: {error}") from error
     except BaseException as error:
         # A Rust panic isn't an Exception, and its class can't be imported.
         if type(error).__name__ == "PanicException":
             raise IndexDamaged(f"the full-text index in {folder} is corrupt: {error}") from error
         raise
+
+
+_verified: set[tuple[int, int, int]] = set()
+"""Files whose checksum was verified by this process, by inode, size and modification time."""
+
+
+def _verify_checksums(folder: Path) -> None:
+    """Raise ValueError if a file that searches read is corrupt. tantivy doesn't verify the checksums that it writes."""
+    for segment in orjson.loads((folder / "meta.json").read_bytes())["segments"]:
+        kinds = ["term", "idx", "fast", "fieldnorm"]
+        if segment["deletes"]:
+            kinds.append(f"{segment['deletes']['opstamp']}.del")
+        for kind in kinds:
+            path = folder / f"{segment['segment_id'].replace('-', '')}.{kind}"
+            if not path.exists():
+                continue  # tantivy reports it, unless a newer commit has replaced it meanwhile
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                stamp = found.st_ino, found.st_size, found.st_mtime_ns
+                if stamp in _verified:
+                    continue
+                with mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                    if not _has_valid_checksum(data):
+                        raise ValueError(f"{path.name} doesn't match its checksum")
+            if len(_verified) >= MAX_VERIFIED_FILES:
+                _verified.clear()
+            _verified.add(stamp)
+
+
+def _has_valid_checksum(data: mmap) -> bool:
+    """Whether a file ends with a footer of tantivy: JSON with the checksum, its length and a magic number."""
+    if len(data) < _FOOTER_END.size:
+        return False
+    length, magic = _FOOTER_END.unpack(data[-_FOOTER_END.size :])
+    end = len(data) - _FOOTER_END.size - length
+    if magic != FOOTER_MAGIC or end < 0:
+        return False
+    with memoryview(data) as view, view[:end] as body:
+        return bool(zlib.crc32(body) == orjson.loads(data[end : end + length])["crc"])
 
 
 class _Snapshot:
@@ -186,10 +237,23 @@ class FullText:
 
     def _open(self) -> None:
         if self._index is None:
-            self._index = _open_index(self._folder)
-            self._index.config_reader(reload_policy="manual")
+            index = _open_index(self._folder)
+            _verify_checksums(self._folder)
+            index.config_reader(reload_policy="manual")
+            self._index = index
         self._index.reload()
         self._snapshot = _Snapshot(self._index.searcher())
+
+    @contextmanager
+    def _detect_damage(self) -> Iterator[None]:
+        """After an error, have the next `refresh` verify the checksums again."""
+        try:
+            with _translate_errors(self._folder):
+                yield
+        except IndexDamaged:
+            _verified.clear()
+            self._index = self._stamp = None
+            raise
 
     def search(
         self,
@@ -204,7 +268,7 @@ class FullText:
         terms, snapshot = analyzer.weigh_query_terms(query), self._snapshot
         if snapshot is None or not terms or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
-        with _translate_errors(self._folder):
+        with self._detect_damage():
             searcher = snapshot.searcher
             query_terms = _select_terms(snapshot, terms, analyzer.find_name_terms(query), self._frequent)
             filters = list(_build_filters("collection", collections))
@@ -229,7 +293,7 @@ class FullText:
         """Whether a term occurs in any chunk."""
         if (snapshot := self._snapshot) is None:
             return False
-        with _translate_errors(self._folder):
+        with self._detect_damage():
             query = _build_query(_QueryTerms({term: 1.0}, {}), list(_build_filters("collection", collections)))
             return bool(snapshot.searcher.search(query, 1, count=False).hits)
 
@@ -242,6 +306,7 @@ class FullTextWriter:
         folder.mkdir(parents=True, exist_ok=True)
         with _translate_errors(folder):
             index = Index(SCHEMA, str(folder))
+            _verify_checksums(folder)
             analyser = TextAnalyzerBuilder(Tokenizer.whitespace()).build()
             index.register_tokenizer(_TOKENIZER_NAME, analyser)
             self._writer = index.writer(WRITER_BYTES, 1)

@@ -5,6 +5,7 @@ Updates are idempotent. If the process dies, the next one continues from the mar
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ from refdesk.engines.storage.records import fetch_dicts, now
 from refdesk.errors import EngineError
 
 W = TypeVar("W")
+
+logger = logging.getLogger(__name__)
 
 ROWS_PER_COMMIT = 20_000
 """Vectors buffered in memory before a commit, about 30 MB."""
@@ -57,8 +60,12 @@ class Indexes:
     def _update_fulltext(self, database: sqlite3.Connection) -> bool:
         writer = self._fulltext
         last = records.read_last_change(database)
-        is_behind = writer.mark < last
+        is_behind = writer.mark != last
         if is_behind:
+            if writer.mark > last:
+                # An older database was restored, or its write-ahead log was lost.
+                logger.error("engine.database_older_than_index", extra={"fields": {"folder": str(self._folder)}})
+                writer.clear()
             with _translate_write_errors():
                 for document in _list_changed(database, writer.mark, last, ("text",)):
                     writer.replace(document, _read_entries(database, document))
@@ -71,8 +78,10 @@ class Indexes:
         if writer is None:
             return False
         last = records.read_last_change(database)
-        is_behind = writer.mark < last
+        is_behind = writer.mark != last
         if is_behind:
+            if writer.mark > last:
+                writer.clear()
             pending = 0
             for document in _list_changed(database, writer.mark, last, ("text", "vectors")):
                 writer.remove(document)
@@ -109,7 +118,8 @@ def _open_or_recreate(folder: Path, open_writer: Callable[[Path], W]) -> W:
     """Open the writer of an index. A damaged index is deleted, because it is rebuilt from the document store."""
     try:
         return open_writer(folder)
-    except IndexDamaged:
+    except IndexDamaged as error:
+        logger.error("engine.index_rebuilt", extra={"fields": {"detail": error.detail}})
         shutil.rmtree(folder)
         return open_writer(folder)
 
@@ -123,14 +133,13 @@ def _list_changed(database: sqlite3.Connection, after: int, last: int, kinds: Se
     return [row[0] for row in rows]
 
 
-def _read_entries(database: sqlite3.Connection, document: int) -> Iterator[IndexEntry]:
+def _read_entries(database: sqlite3.Connection, document: int) -> list[IndexEntry]:
     rows = database.execute(
         "SELECT c.key, d.key AS document, d.collection, d.title, c.path, c.text "
         "FROM documents d JOIN chunks c ON c.document = d.key WHERE d.key = ? ORDER BY c.ordinal",
         (document,),
     )
-    for row in fetch_dicts(rows):
-        yield IndexEntry(**{**row, "path": tuple(orjson.loads(row["path"]))})
+    return [IndexEntry(**{**row, "path": tuple(orjson.loads(row["path"]))}) for row in fetch_dicts(rows)]
 
 
 def _read_vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:

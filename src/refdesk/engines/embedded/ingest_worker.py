@@ -68,7 +68,7 @@ class IngestWorker:
         self._claimed: set[int] = set()
         self._claim_lock = anyio.Lock()
         self._wakeup = anyio.Event()
-        self._embedded_at = 0.0
+        self._embedded_at = -EMBED_INTERVAL_SECONDS
 
     def wake(self) -> None:
         """Wake up idle loops."""
@@ -188,7 +188,7 @@ class IngestWorker:
 
     async def _embed_next(self) -> bool:
         at = time.time()
-        if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
+        if self._claimed and anyio.current_time() - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
         batch = await self._run_sql(document_content.next_batch, at)
         if self._embedder is None:
@@ -203,7 +203,7 @@ class IngestWorker:
             await self._run_sql(document_content.postpone, batch, message, at, first_retry)
             return True
         await self._run_sql(document_content.store_vectors, batch, vectors)
-        self._embedded_at = time.time()
+        self._embedded_at = anyio.current_time()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()
         return True
@@ -247,7 +247,8 @@ class IngestScheduler:
     _pauses: Pauses
 
     def __post_init__(self) -> None:
-        self._workers: dict[TenantId, IngestWorker] = {}
+        self._workers: dict[TenantId, IngestWorker | None] = {}
+        """Workers by tenant, None while they wait for a slot."""
         self._checked: set[TenantId] = set()
         """Tenants without documents of an older version."""
         self._wakeup = anyio.Event()
@@ -274,13 +275,16 @@ class IngestScheduler:
     async def _schedule(self, tasks: TaskGroup, store: TenantStore) -> None:
         """Start a worker if the tenant has work. Errors of one tenant don't affect the others."""
         try:
+            if await to_thread.run_sync(store.is_replaced):
+                await self._stores.drop(store)
+                return
             if await store.refresh_if_changed():
                 self._stores.notify(store.tenant)
             if store.tenant in self._workers:
                 return
             await self._queue_outdated(store)
             if await self._has_work(store):
-                self._workers[store.tenant] = self._make_worker(store)
+                self._workers[store.tenant] = None
                 tasks.start_soon(self._run_worker, store)
             else:
                 store.error = None
@@ -321,11 +325,17 @@ class IngestScheduler:
         return await store.run(check)
 
     async def _run_worker(self, store: TenantStore) -> None:
-        store.busy += 1
         has_worked = False
         try:
             async with self._slots:
-                has_worked = await self._workers[store.tenant].run()
+                # It may have been retired while this waited for a slot.
+                store = await self._stores.get_or_create(store.tenant)
+                worker = self._workers[store.tenant] = self._make_worker(store)
+                store.busy += 1
+                try:
+                    has_worked = await worker.run()
+                finally:
+                    store.busy -= 1
             store.error = None
         except* DependencyError as failures:
             self._report_error(store, _get_first(failures).detail)
@@ -335,7 +345,6 @@ class IngestScheduler:
             self._report_error(store, f"unexpected error: {_get_first(failures)!r}")
             await anyio.sleep(self._pauses.error)
         finally:
-            store.busy -= 1
             del self._workers[store.tenant]
             self._stores.notify(store.tenant)
             if has_worked:

@@ -12,7 +12,9 @@ waits for a disk.
 
 from __future__ import annotations
 
+import logging
 import os
+import resource
 import shutil
 import sqlite3
 import threading
@@ -47,6 +49,8 @@ MAX_CACHED_FILTERS = 32
 
 REINDEX_FILE = "reindex"
 """Marker file that requests a rebuild of the indexes."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -212,24 +216,25 @@ class TenantStore(TenantDatabase):
         return True
 
     def is_behind(self, last: int, *, has_vectors: bool) -> bool:
-        """Whether an index lacks this change. An unreadable index lacks all changes."""
+        """Whether an index lacks this change, or has later ones. An unreadable index lacks all changes."""
         try:
             self.fulltext.refresh()
             self.vectors.refresh()
         except IndexDamaged:
             return True
-        return self.fulltext.mark < last or (has_vectors and self.vectors.mark < last)
+        return self.fulltext.mark != last or (has_vectors and self.vectors.mark != last)
 
     def _open_index(self, index: Callable[[Path], T], folder: Path) -> T:
         """Open an index for reading. A damaged one is deleted and rebuilt, unless another process is writing it."""
         try:
             return index(folder)
-        except IndexDamaged as error:
+        except (IndexDamaged, NotADirectoryError) as error:
             with hold_writer_lock(self.folder) as is_ours:
                 if not is_ours:
                     raise EngineError(f"{error}; it is being rebuilt, try again soon") from error
+                logger.error("engine.index_rebuilt", extra={"fields": {"detail": str(error)}})
                 with translate_errors(f"cannot remove {folder}"):
-                    shutil.rmtree(folder)
+                    shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
             return index(folder)
 
     @property
@@ -259,8 +264,11 @@ MIN_SEARCH_THREADS, MAX_SEARCH_THREADS = 2, 4
 """Bounds of the number of search threads, otherwise one per core. Searches are CPU-bound: with more threads each takes
 longer and none finishes sooner."""
 
-MAX_OPEN_STORES = 128
-"""Tenants whose files are open. Beyond it, idle ones are closed."""
+MIN_OPEN_STORES, MAX_OPEN_STORES = 16, 128
+"""Bounds of the number of tenants whose files are open at the same time."""
+
+FILES_PER_STORE = 10
+"""Open files of a tenant that is searched concurrently. All stores together may have half of the process's limit."""
 
 
 class StorePool(TenantPool[TenantStore]):
@@ -271,7 +279,9 @@ class StorePool(TenantPool[TenantStore]):
         self._search_threads = SearchThreads(min(max(cores, MIN_SEARCH_THREADS), MAX_SEARCH_THREADS))
         self._shared = shared
         create = partial(TenantStore, search_threads=self._search_threads)
-        super().__init__(folder, create, DATABASE_THREADS, MAX_OPEN_STORES)
+        affordable = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 // FILES_PER_STORE
+        max_open = min(max(affordable, MIN_OPEN_STORES), MAX_OPEN_STORES)
+        super().__init__(folder, create, DATABASE_THREADS, max_open)
 
     def revision(self, tenant: TenantId) -> Hashable:
         """Return the revision of a tenant's store. For a store that isn't open it is always a new value."""
@@ -282,9 +292,8 @@ class StorePool(TenantPool[TenantStore]):
 
     async def _open_found(self, tenant: TenantId) -> None:
         # A store that can't be opened doesn't affect the others; its tenant gets the error.
-        if len(self._open) < MAX_OPEN_STORES:
-            with suppress(EngineError):
-                await self.get_or_create(tenant)
+        with suppress(EngineError):
+            await self.get_or_create(tenant)
 
     async def __aexit__(self, *_: object) -> None:
         await super().__aexit__()

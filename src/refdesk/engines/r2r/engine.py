@@ -191,7 +191,10 @@ class R2REngine(R2RReader):
     def listen(self, listener: Callable[[TenantId], None]) -> None:
         self._local_dbs.listeners.append(listener)
 
-    async def check(self) -> str:
+    def problems(self) -> Sequence[str]:
+        return tuple(self._local_dbs.problems.values())
+
+    async def check(self, tenant: TenantId | None = None) -> str:
         try:
             await self._client.check()
         except (DependencyError, Refused) as error:

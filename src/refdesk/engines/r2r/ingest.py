@@ -251,7 +251,7 @@ class R2RIngestWorker:
                 self._wakeup = anyio.Event()
                 try:
                     for local_db in self._local_dbs:
-                        if time.time() >= self._delete_leftovers_at:
+                        if time.monotonic() >= self._delete_leftovers_at:
                             await self.delete_leftovers(local_db)
                         await self._start_tasks(tasks, local_db)
                     await self._local_dbs.open_new()
@@ -396,7 +396,7 @@ class R2RIngestWorker:
                         await local_db.run(catalogue.remove_tombstone, uuid)
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
-                self._delete_leftovers_at = time.time() + self._pauses.error
+                self._delete_leftovers_at = time.monotonic() + self._pauses.error
                 return
 
     async def _delete_remote(self, uuid: str, collection: str) -> None:

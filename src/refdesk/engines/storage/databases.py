@@ -26,7 +26,8 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import IN_PROGRESS, SHARED, CollectionInfo, DocumentStatus, Listing, TenantInfo
 from refdesk.engines.storage import records
 from refdesk.engines.storage.records import transaction
-from refdesk.errors import EngineError
+from refdesk.errors import DatabaseDamaged, EngineError
+from refdesk.support.fs import make_private_folder
 
 DATABASE = "knowledge.db"
 """Name of the database file in a tenant's folder."""
@@ -46,6 +47,8 @@ SELECT tenant, (SELECT count(*) FROM documents), (SELECT count(*) FROM collectio
 FROM owner
 """
 
+_TENANT_AND_WORK = f"SELECT tenant, EXISTS (SELECT 1 FROM documents WHERE {records.IS_IN_PROGRESS}) FROM owner"
+
 logger = logging.getLogger(__name__)
 
 
@@ -56,13 +59,37 @@ def tenant_folder_name(tenant: TenantId) -> str:
     return f"h-{hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
+DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
     """Raise storage errors as EngineError."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
+        if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE_CODES:
+            raise DatabaseDamaged(f"{what}: {error}. Restore {DATABASE} from a backup.") from error
         raise EngineError(f"{what}: {error}") from error
+
+
+INDEX_FOLDERS = ("fulltext", "vectors")
+"""Folders of the indexes beside a database that are derived from it."""
+
+
+def describe_loss(folder: Path, *, is_empty: bool = False) -> str | None:
+    """Return why a folder's database can't be the one that its indexes are of, or None if there is no doubt.
+
+    `is_empty` is whether the database is known to have no tables.
+    """
+    path = folder / DATABASE
+    indexes = [name for name in INDEX_FOLDERS if (folder / name).exists()]
+    if not indexes or not (is_empty or not path.exists() or path.stat().st_size == 0):
+        return None
+    return (
+        f"{path} is missing or empty, but there is {' and '.join(indexes)}: documents were lost. Restore {DATABASE} "
+        f"from a backup, or remove {folder} and add the documents again."
+    )
 
 
 @contextmanager
@@ -89,6 +116,10 @@ BUSY_SECONDS = 10.0
 """Time a writer waits for another process that is writing."""
 
 RETRY_SECONDS = 0.02
+
+MAX_IDLE_CONNECTIONS = 4
+"""Idle connections kept per database. Each has two open files."""
+
 PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
 
 
@@ -96,9 +127,11 @@ class ConnectionPool:
     """Connections to one database, one per concurrent call, closed together."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._uri = f"{path.absolute().as_uri()}?mode=rw"
+        """A file that was deleted is never created again: what is written to it would be lost, too."""
         self._idle: list[sqlite3.Connection] = []
         self._busy: dict[object, sqlite3.Connection] = {}
+        self._max_idle = MAX_IDLE_CONNECTIONS
         self._closed = False
         self._changed = threading.Condition()
 
@@ -109,12 +142,18 @@ class ConnectionPool:
             if self._closed:
                 raise EngineError("the engine is closed")
             connection = self._busy[call] = self._idle.pop() if self._idle else self._open()
+        is_clean = False
         try:
             yield connection
+            is_clean = not connection.in_transaction
         finally:
             with self._changed:
                 del self._busy[call]
-                self._idle.append(connection)
+                if is_clean and len(self._idle) < self._max_idle:
+                    self._idle.append(connection)
+                else:
+                    # A failed call may leave a query open, and all later writes on its connection would fail.
+                    connection.close()
                 self._changed.notify_all()
 
     def interrupt(self, call: object) -> None:
@@ -122,6 +161,13 @@ class ConnectionPool:
         with self._changed:
             if call in self._busy:
                 self._busy[call].interrupt()
+
+    def retire(self) -> None:
+        """Close the connections that aren't in use, and keep none open between calls from now on."""
+        with self._changed:
+            self._max_idle = 0
+            while self._idle:
+                self._idle.pop().close()
 
     def close(self) -> None:
         """Interrupt all calls, wait until each has returned its connection, and close all connections."""
@@ -136,7 +182,9 @@ class ConnectionPool:
 
     def _open(self) -> sqlite3.Connection:
         # Used by one thread at a time, though not always the same one.
-        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self._uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         give_up_at = monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -166,26 +214,42 @@ class TenantDatabase:
         """Progress of the conversions in this process, by document key."""
         self.collections: tuple[CollectionInfo, ...] = ()
         self.busy = 0
-        """Number of current users. The database isn't closed while there are any."""
-        self.used_at = monotonic()
+        """Number of current users. The database isn't retired while there are any."""
         self._limiter = limiter
         self._connections = ConnectionPool(folder / DATABASE)
+        self._inode = 0
 
     def prepare(self) -> None:
         """Create the database or check its version."""
         with translate_errors(f"cannot use {self.folder}"):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_folder(self.folder)
+            self._require_database()
+            (self.folder / DATABASE).touch(mode=0o600)
             with self._connections.borrow(self) as database:
+                self._inode = (self.folder / DATABASE).stat().st_ino
                 version = _read_version(database)
                 if version == 0:
+                    self._require_database(is_empty=True)
                     # One process creates the tables, the others find them complete.
                     with transaction(database):
                         version = _read_version(database) or self._create_tables(database)
                 if version != self.schema_version:
-                    raise EngineError(
+                    raise DatabaseDamaged(
                         f"{self.folder / DATABASE} was written by another version of Refdesk (schema {version}, this "
                         f"one reads {self.schema_version}); {self.other_version_hint}"
                     )
+
+    def _require_database(self, *, is_empty: bool = False) -> None:
+        """Refuse to create a database in place of a lost one. The shared one is filled again at every start."""
+        if self.tenant != SHARED and (loss := describe_loss(self.folder, is_empty=is_empty)):
+            raise DatabaseDamaged(loss)
+
+    def is_replaced(self) -> bool:
+        """Return whether the file that was opened is gone, or another one is in its place."""
+        try:
+            return (self.folder / DATABASE).stat().st_ino != self._inode
+        except FileNotFoundError:
+            return True
 
     def _create_tables(self, database: sqlite3.Connection) -> int:
         for package in (__package__, self.schema_package):
@@ -252,6 +316,10 @@ class TenantDatabase:
     async def refresh(self) -> None:
         """Load changes made by this or another process."""
 
+    def retire(self) -> None:
+        """Close the file. Whoever still holds the database can use it, at the cost of opening the file each time."""
+        self._connections.retire()
+
     def close(self) -> None:
         """Interrupt running queries and close the file."""
         self._connections.close()
@@ -263,9 +331,6 @@ def _read_version(database: sqlite3.Connection) -> int:
 
 D = TypeVar("D", bound=TenantDatabase)
 
-IDLE_SECONDS = 60.0
-"""Time without use before a database may be closed: far longer than any caller holds one."""
-
 
 class TenantPool(Generic[D]):
     """Databases of all tenants, each in its own folder and opened on first use."""
@@ -273,19 +338,22 @@ class TenantPool(Generic[D]):
     def __init__(
         self, folder: Path, create: Callable[[Path, TenantId, CapacityLimiter], D], threads: int, max_open: int | None
     ) -> None:
-        """Create a pool. Beyond `max_open` databases, idle ones are closed."""
+        """Create a pool. With `max_open` databases, the least recently used one is retired before another is opened."""
         self._folder = folder
         self._create = create
         self._limiter = CapacityLimiter(threads)
         self._max_open = max_open
         self._open: OrderedDict[TenantId, D] = OrderedDict()
         self._open_lock = anyio.Lock()
+        self._retired_collections: dict[TenantId, tuple[CollectionInfo, ...]] = {}
+        self.problems: dict[Path, str] = {}
+        """Why databases can't be opened, by their folder."""
         self.listeners: list[Callable[[TenantId], None]] = []
         """Called with a tenant whenever its documents or collections have changed."""
 
     async def __aenter__(self) -> Self:
         with translate_errors(f"cannot use {self._folder}"):
-            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
+            await to_thread.run_sync(make_private_folder, self._folder)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -301,6 +369,11 @@ class TenantPool(Generic[D]):
         for listener in self.listeners:
             listener(tenant)
 
+    def get_collections(self, tenant: TenantId) -> tuple[CollectionInfo, ...]:
+        """Return a tenant's collections from memory, also those of a retired database."""
+        database = self._open.get(tenant)
+        return database.collections if database is not None else self._retired_collections.get(tenant, ())
+
     def get_open(self, tenant: TenantId) -> D | None:
         """Return a tenant's database if it is already open."""
         return self._open.get(tenant)
@@ -310,9 +383,8 @@ class TenantPool(Generic[D]):
         database = self._open.get(tenant)
         if database is not None:
             self._open.move_to_end(tenant)
-            database.used_at = monotonic()
             return database
-        path = self.path(tenant) / DATABASE
+        path = self.path(tenant)
         return await self.get_or_create(tenant) if await to_thread.run_sync(path.exists) else None
 
     async def get_or_create(self, tenant: TenantId) -> D:
@@ -320,44 +392,83 @@ class TenantPool(Generic[D]):
         async with self._open_lock:
             database = self._open.get(tenant)
             if database is None:
+                await self._retire_unused()
                 path = self.path(tenant)
-                with translate_errors(f"cannot use {path}"):
-                    database = await to_thread.run_sync(self._create, path, tenant, self._limiter)
-                await to_thread.run_sync(database.prepare)
-                await database.refresh()
+                try:
+                    with translate_errors(f"cannot use {path}"):
+                        database = await to_thread.run_sync(self._create, path, tenant, self._limiter)
+                    await to_thread.run_sync(database.prepare)
+                    await database.refresh()
+                except EngineError as error:
+                    self._report_problem(path, error.detail)
+                    raise
+                self.problems.pop(path, None)
                 self._open[tenant] = database
-                await self._close_idle()
+                self._retired_collections.pop(tenant, None)
         return database
 
-    async def _close_idle(self) -> None:
-        since = monotonic() - IDLE_SECONDS
-        idle = [t for t, each in self._open.items() if each.busy == 0 and each.used_at < since and t != SHARED]
-        excess = len(self._open) - self._max_open if self._max_open is not None else 0
-        for tenant in idle[: max(excess, 0)]:
-            await to_thread.run_sync(self._open.pop(tenant).close)
+    def _report_problem(self, folder: Path, detail: str) -> None:
+        if self.problems.get(folder) != detail:
+            self.problems[folder] = detail
+            logger.error("engine.unusable", extra={"fields": {"folder": str(folder), "detail": detail}})
+
+    def check_folder(self) -> None:
+        """Check that files can be opened, and report a folder that can't be written. Raises EngineError."""
+        with translate_errors(f"cannot use {self._folder}"):
+            os.close(os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC))
+        if os.access(self._folder, os.W_OK):
+            self.problems.pop(self._folder, None)
+        else:
+            self._report_problem(self._folder, f"{self._folder} can't be written: no documents can be added")
+
+    async def drop(self, database: D) -> None:
+        """Retire a database whose file was replaced, so that it's opened again."""
+        if self._open.get(database.tenant) is database:
+            del self._open[database.tenant]
+        await to_thread.run_sync(database.retire)
+
+    async def _retire_unused(self) -> None:
+        """Make room for another open database. If all are in use, wait."""
+        while self._max_open is not None and len(self._open) >= self._max_open:
+            unused = next((t for t, each in self._open.items() if each.busy == 0 and t != SHARED), None)
+            if unused is None:
+                await anyio.sleep(POLL_SECONDS)
+                continue
+            database = self._open.pop(unused)
+            self._retired_collections[unused] = database.collections
+            await to_thread.run_sync(database.retire)
 
     async def open_new(self) -> None:
-        """Open databases that other processes have created."""
+        """Open databases that other processes have created. If no more may be open, only those with work."""
         known = {database.folder for database in self}
-        for tenant in await to_thread.run_sync(self._list_tenants_except, known):
-            await self._open_found(tenant)
+        for tenant, has_work in await to_thread.run_sync(self._list_tenants_except, known):
+            if has_work or self._max_open is None or len(self._open) < self._max_open:
+                await self._open_found(tenant)
 
     async def _open_found(self, tenant: TenantId) -> None:
         await self.get_or_create(tenant)
 
-    def _list_tenants_except(self, known: Set[Path]) -> list[TenantId]:
-        """Return the tenants that have a database in a folder not among `known`."""
+    def _list_tenants_except(self, known: Set[Path]) -> list[tuple[TenantId, bool]]:
+        """Return the tenants that have a database in a folder not among `known`, and whether documents are pending."""
         found = []
-        for path in sorted(self._folder.glob(f"*/{DATABASE}")):
-            if path.parent in known:
-                continue
-            with translate_errors(f"cannot read {path}"), closing(sqlite3.connect(path, timeout=10)) as database:
-                try:
-                    row = database.execute("SELECT tenant FROM owner").fetchone()
-                except sqlite3.DatabaseError:
-                    row = None  # being created, broken, or of another version: reported when the tenant uses it
-            if row is not None:
-                found.append(TenantId(row[0]))
+        with translate_errors(f"cannot read {self._folder}"):
+            folders = sorted(set(self._folder.iterdir()) - known)
+        for gone in self.problems.keys() - {*folders, self._folder}:
+            del self.problems[gone]
+        for folder in folders:
+            path = folder / DATABASE
+            if loss := describe_loss(folder):
+                self._report_problem(folder, loss)
+            elif path.exists():
+                with translate_errors(f"cannot read {path}"), closing(sqlite3.connect(path, timeout=10)) as database:
+                    try:
+                        row = database.execute(_TENANT_AND_WORK).fetchone()
+                    except sqlite3.OperationalError:
+                        continue  # being created, or of another version: reported when the tenant uses it
+                    except sqlite3.DatabaseError as error:
+                        self._report_problem(folder, f"{path} is damaged: {error}. Restore it from a backup.")
+                        continue
+                    found.append((TenantId(row[0]), bool(row[1])))
         return found
 
     async def list_tenants(self) -> Sequence[TenantInfo]:

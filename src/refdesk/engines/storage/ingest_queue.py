@@ -9,9 +9,8 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
 
 from anyio import to_thread
@@ -26,10 +25,29 @@ from refdesk.documents.scratch import scratch_file
 from refdesk.engines.base import NotToBeRetried
 from refdesk.engines.storage.records import IS_IN_PROGRESS, fetch_dicts, now, transaction
 from refdesk.engines.storage.source_rows import decode_path, format_stamp
-from refdesk.errors import CannotOpen, EngineError, RefdeskError
+from refdesk.errors import (
+    CannotOpen,
+    CannotReach,
+    ConverterCrashed,
+    ConverterKilled,
+    ConverterUnavailable,
+    EngineError,
+    RefdeskError,
+)
+from refdesk.support.fs import find_machine_fault
 
 MAX_ATTEMPTS = 4
 """Attempts for errors that may be temporary, such as an unreachable web page."""
+
+MAX_ATTEMPTS_OF: Mapping[type[RefdeskError], int] = {ConverterCrashed: 2, ConverterKilled: 8}
+"""Attempts for errors whose cause may be elsewhere: a converter runs many documents, and other programs can kill it."""
+
+
+MAX_RETRY_SECONDS = 7_200
+"""Longest delay before another attempt. A later time was set before the clock was put back, so the attempt is due."""
+
+IS_DUE = f"retry_at NOT BETWEEN ? AND ? + {MAX_RETRY_SECONDS}"
+"""Condition of documents to convert or embed now. Both parameters are the current time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +100,9 @@ def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Seque
     """Return the documents to convert next: fewest attempts first, then in queue order."""
     marks = ", ".join("?" * len(taken))
     rows = database.execute(
-        f"SELECT {TASK_COLUMNS} FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending' AND retry_at <= ? "
+        f"SELECT {TASK_COLUMNS} FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending' AND {IS_DUE} "
         f"AND key NOT IN ({marks}) ORDER BY attempts, key LIMIT ?",
-        [at, *taken, limit],
+        [at, at, *taken, limit],
     )
     return [IngestTask(**row) for row in fetch_dicts(rows)]
 
@@ -102,10 +120,10 @@ def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: Sour
 
 
 def record_failure(database: sqlite3.Connection, task: IngestTask, error: str, retry_at: float | None) -> None:
-    """Record a failed conversion and when to retry it. The previous version stays searchable."""
+    """Record a failed conversion and when to retry it. The previous version, if any, stays searchable."""
     database.execute(
-        "UPDATE documents SET stage = ?, error = ?, attempts = attempts + 1, retry_at = ?, updated_at = ? "
-        "WHERE key = ? AND request = ?",
+        "UPDATE documents SET stage = ?, error = iif(indexed_at IS NULL, '', 'The previous version is shown. ') || ?, "
+        "attempts = attempts + 1, retry_at = ?, updated_at = ? WHERE key = ? AND request = ?",
         ("pending" if retry_at is not None else "failed", error, retry_at or 0, now(), task.key, task.request),
     )
 
@@ -114,7 +132,7 @@ def compute_retry_time(
     task: IngestTask, failure: RefdeskError, first_retry: float, max_attempts: int = MAX_ATTEMPTS
 ) -> float | None:
     """Return the time of the next attempt, or None if there is none. The delay in seconds triples with each attempt."""
-    has_attempts = task.attempts + 1 < max_attempts
+    has_attempts = task.attempts + 1 < MAX_ATTEMPTS_OF.get(type(failure), max_attempts)
     return time.time() + first_retry * 3**task.attempts if failure.retryable and has_attempts else None
 
 
@@ -133,9 +151,6 @@ def retry(database: sqlite3.Connection, id: str) -> bool:
             (now(), id),
         )
     return True
-
-
-NO_ROOM = frozenset({ENOSPC, EDQUOT, EROFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +182,14 @@ class SourceReader:
                     return await self._load_converted(tenant, task)
                 case _:
                     return await self._load_text(task, progress, is_own)
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                # Stops all work.
-                raise EngineError(f"no disk space to convert {task.id}: {error.strerror}") from error
+        except (ConverterUnavailable, MemoryError) as error:
+            raise EngineError(f"cannot convert {task.id}: {error or 'out of memory'}") from error
+        except (OSError, CannotReach) as error:
+            if fault := find_machine_fault(error):
+                # Stops all work until there is room again: no document fails because of it.
+                raise EngineError(f"cannot convert {task.id}: {fault}") from error
+            if isinstance(error, CannotReach):
+                raise
             raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
 
     async def _load_file(self, task: IngestTask, progress: Progress, is_own: bool) -> SourceContent:

@@ -94,11 +94,10 @@ COLLECTION_COLUMNS = (
 SHORT_DIGEST = 12
 
 
-def fetch_dicts(cursor: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
-    """Yield rows as dictionaries by column name."""
+def fetch_dicts(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
+    """Return all rows as dictionaries by column name, and end the query."""
     names = [column[0] for column in cursor.description]
-    for row in cursor:
-        yield dict(zip(names, row, strict=True))
+    return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from refdesk.calls import TenantId, UserId
 from refdesk.engines.storage.databases import DATABASE, tenant_folder_name, translate_errors
 from refdesk.engines.storage.records import transaction
 from refdesk.errors import DependencyError
+from refdesk.support.fs import make_private_folder
 
 FILE_NAME = "history.db"
 
@@ -138,7 +139,7 @@ class SearchHistory:
 
         def run() -> T:
             with translate_errors("the search history failed"):
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                make_private_folder(path.parent)
                 with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as database:
                     if database.execute("PRAGMA user_version").fetchone()[0] == 0:
                         _create_tables(database, path.with_name(DATABASE))
