@@ -43,6 +43,18 @@ def test_dropped_files_are_sent_converted_and_ready_in_the_table(documents: Page
     expect(documents.get_by_text("A pump moves water.")).to_be_visible()
 
 
+def test_files_dropped_while_the_collections_load_go_to_the_selected_one(page: Page, desk: DeskProcess) -> None:
+    desk.post("/api/console/create_collection", {"name": "harbour"})
+    held: list[Route] = []
+    page.route("**/api/console/collections", lambda route: route.continue_() if held else held.append(route))
+    with page.expect_request("**/api/console/collections"):
+        page.goto(f"{desk.url}/console/documents?collection=harbour")
+    drop(page, ("tides.md", "# Tides\n\nThe moon moves them."))
+    held[0].continue_()
+    expect(upload(page, "tides.md")).to_contain_text("Ready")
+    expect(row(page, "harbour/tides.md")).to_contain_text("Ready")
+
+
 def test_files_and_a_folder_can_be_chosen(documents: Page, tmp_path: Path) -> None:
     folder = tmp_path / "manuals"
     for name in ("north/README.md", "south/README.md", ".git/config"):

@@ -127,15 +127,16 @@ export class AddPanel {
       const {found, hidden} = await reading;
       if (hidden) this.#context.toast(`${plural(hidden, "hidden file")} skipped.`);
       if (!found.length) return void (hidden || this.#context.toast("No files found."));
-      uploads.add(found, this.#targetId, this.#context.me.max_upload_bytes || Infinity);
+      uploads.add(found, await this.#chooseTarget(), this.#context.me.max_upload_bytes || Infinity);
       announce(`${plural(found.length, "file")} queued.`);
     } catch (error) {
       this.#context.toast(/** @type {Error} */ (error).message, "bad");
     }
   }
 
-  /** Id of the target collection; empty if there is none yet. @returns {string} */
-  get #targetId() {
+  /** Return the id of the target collection; empty if there is none yet. Files may be dropped while the list loads. */
+  async #chooseTarget() {
+    await this.#collections.loaded;
     return this.target.value === NEW_COLLECTION ? "" : this.target.value;
   }
 
@@ -169,7 +170,7 @@ export class AddPanel {
       try {
         const answer = await tool("r2r_ingest_document", {
           ...args(),
-          collection_id: this.#targetId || (await ensureFirstCollection()),
+          collection_id: (await this.#chooseTarget()) || (await ensureFirstCollection()),
         });
         form.reset();
         this.#context.toast(`Queued: ${answer.structuredContent.file_name}.`, "good");

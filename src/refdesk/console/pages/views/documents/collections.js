@@ -15,6 +15,10 @@ export class CollectionList {
   /** @type {any[]} */
   all = [];
   selectedId = "";
+  /** @type {() => void} */
+  #markLoaded = () => {};
+  /** Resolved after the first load, even if it failed. @type {Promise<void>} */
+  loaded = new Promise((resolve) => (this.#markLoaded = resolve));
   #context;
   #onLoad;
   /** @type {Error | null} */
@@ -62,6 +66,7 @@ export class CollectionList {
     }
     this.draw();
     this.#onLoad();
+    this.#markLoaded();
   }
 
   /** Reload, debounced. */
