@@ -12,6 +12,7 @@ from refdesk.engines.analyzer import (
     extract_index_terms,
     find_identifiers,
     find_name_terms,
+    is_english,
     is_question,
     is_stop_word,
     match_terms,
@@ -172,6 +173,15 @@ def test_names_that_are_meant_literally_are_found_in_a_query(query: str, names: 
 def test_identifiers_of_any_form_are_names_and_words_are_not() -> None:
     asked = "Does asyncio.wait_for() raise TimeoutError when my_job runs out of the box, e.g. at 3.5 s?"
     assert find_name_terms(asked) == {"asyncio.wait_for", "timeouterror", "my_job"}
+
+
+def test_english_is_told_by_its_function_words() -> None:
+    assert is_english("How do I roll back?")
+    assert is_english("Vitamin D deficiency is linked to depression")
+    assert not is_english("Wie kann ich was in die Datei schreiben?")
+    assert not is_english("Comment changer mon mot de passe sur le bureau ?")
+    assert not is_english("如何安装?")
+    assert not is_english("wal_sender_timeout")
 
 
 @pytest.mark.parametrize(

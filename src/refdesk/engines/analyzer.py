@@ -42,6 +42,13 @@ STOP_WORDS = frozenset(
 )
 """Stop words. They still count in headings, where they distinguish one from another."""
 
+_ENGLISH_WORDS = frozenset(
+    """
+    and are be been by can could did do does for from had has have how i i'm i've if into is it its my not of our should
+    than that the there these they this those to us we were what when where which who whose why with would you your
+    """.split()
+)
+
 _LINK = re.compile(
     r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\]"  # link text, which may contain brackets
     r"\((?:<[^>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"\n]*\")?\)"
@@ -151,8 +158,13 @@ def match_terms(markdown: str, query_terms: Mapping[str, float]) -> set[str]:
     return {term for word in words for term in _expand_word(word) if term in query_terms}
 
 
+def is_english(query: str) -> bool:
+    """Whether a query has a function word that only English has."""
+    return not _ENGLISH_WORDS.isdisjoint(word.lower() for word in _WORD.findall(query))
+
+
 def is_question(query: str) -> bool:
-    """Whether a query is a question in a person's own words, as opposed to keywords, a title or a statement."""
+    """Whether an English query is a question in a person's own words, not keywords, a title or a statement."""
     return _QUESTION.search(query) is not None
 
 

@@ -22,9 +22,9 @@ from refdesk.engines import analyzer
 
 Scores = NDArray[np.float64]
 
-LEXICAL_WEIGHT, QUESTION_LEXICAL_WEIGHT = 0.6, 0.45
-"""Weight of the lexical score for statements and keywords, and for questions; the semantic score has the rest. Who asks
-rarely uses the words of the answer, but titles, claims and error messages do."""
+QUESTION_LEXICAL_WEIGHT, STATEMENT_LEXICAL_WEIGHT, LEXICAL_WEIGHT = 0.45, 0.6, 0.5
+"""Weight of the lexical score for English questions and statements, and for keywords and other languages; the semantic
+score has the rest. Who asks rarely uses the words of the answer, but claims and error messages do."""
 
 HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
@@ -131,7 +131,8 @@ def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT, h
     """Combine lexical scores and cosines into one score relative to the best candidate. NaN means unknown.
 
     With `highest`, the highest possible lexical score, lexical scores are shares of it: the best match of a long query
-    often has only a few of its terms, and then the cosine decides. Otherwise each score is normalized by its maximum.
+    often has only a few of its terms, and then the cosine decides. That needs a model that knows the query's language.
+    Otherwise each score is normalized by its maximum.
 
     Callers should also pass the cosine of candidates that only the lexical search found: cosines fall off so slowly
     that assuming 0 would be far off. A candidate without a cosine is judged by its lexical score. If one of the two is

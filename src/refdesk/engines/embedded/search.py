@@ -69,8 +69,15 @@ class PreparedSearch:
         """Weight of the lexical score."""
         if (given := self.search.semantic_weight) is not None:
             return 1 - given
+        if not self.is_english:
+            return ranking.LEXICAL_WEIGHT
         is_question = analyzer.is_question(self.search.query)
-        return ranking.QUESTION_LEXICAL_WEIGHT if is_question else ranking.LEXICAL_WEIGHT
+        return ranking.QUESTION_LEXICAL_WEIGHT if is_question else ranking.STATEMENT_LEXICAL_WEIGHT
+
+    @property
+    def is_english(self) -> bool:
+        """Whether the query is in the language that every embedding model knows."""
+        return analyzer.is_english(self.search.query)
 
 
 class HybridSearcher:
@@ -366,7 +373,8 @@ class _ChunkRow(NamedTuple):
 def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[Hit]:
     search = prepared.search
     shards, found = _collect_candidates(shards, prepared)
-    highest = max((shard.compute_highest_score(search.query) for shard in shards), default=0.0) or None
+    scores = [shard.compute_highest_score(search.query) for shard in shards] if prepared.is_english else []
+    highest = max(scores, default=0.0) or None
     fuse = partial(ranking.fuse, weight=prepared.lexical_weight, highest=highest)
     fused = fuse(found.lexical, found.semantic)
     found = found.take(ranking.select_top(found.keys, fused, max(RERANKED, 2 * search.limit)))
