@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import resource
 import secrets
@@ -27,8 +26,6 @@ from refdesk.support.fs import make_private_folder
 if TYPE_CHECKING:
     from refdesk.telemetry.log import Log
 
-PR_SET_DUMPABLE = 4
-
 MAX_OPEN_FILES = 65_536
 """Soft limit of open files that is raised to if the system allows it."""
 
@@ -38,7 +35,6 @@ def serve(arguments: SimpleNamespace) -> int:
     config = load_settings(arguments, serves=True)
     require_support(config)
     _raise_open_files_limit()
-    _hide_memory()
     if arguments.stdio:
         _serve_stdio_and_exit(config)
     if config.server.workers > 1:
@@ -56,12 +52,6 @@ def _raise_open_files_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError):  # macOS has a lower limit than the hard one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _hide_memory() -> None:
-    """Keep other processes of the user, such as downstream servers and workers, from reading keys out of the memory."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _serve_stdio_and_exit(config: Config) -> NoReturn:
