@@ -342,7 +342,7 @@ REQUIREMENTS = {
             "tools/test_gateway.py::test_a_tool_answers_to_its_server_and_own_name_as_well",
             "tools/test_gateway.py::test_prompts_are_listed_got_and_completed_by_the_server",
             "tools/test_gateway.py::test_resources_are_listed_read_and_completed_by_the_server",
-            "tools/test_gateway.py::test_a_resource_in_no_list_is_found_by_asking_for_it",
+            "tools/test_gateway.py::test_a_uri_is_sent_to_no_server_that_does_not_offer_it",
         ),
     ),
     "G6": Requirement(
