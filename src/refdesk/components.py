@@ -222,7 +222,7 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
 
     await apply(found.servers)
     watcher = ServerFilesWatcher(
-        list_server_files(config), lambda: load_servers(config, os.environ).servers, apply, known=found.servers
+        list_server_files(config), lambda: load_servers(config, os.environ).servers, apply, found.servers
     )
     async with in_background(watcher.follow()):
         yield OwnServers(config, os.environ, watcher.reload_servers)

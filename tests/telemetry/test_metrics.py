@@ -33,7 +33,7 @@ def test_everything_that_the_policies_tell_is_shown() -> None:
     metrics.on_breaker_rejection("r2r")
     metrics.on_retry("r2r")
     metrics.count_token_refresh("r2r", "refreshed")
-    metrics.count_foreign_chunks(2)
+    metrics.foreign_chunks.inc(2)
     metrics.set_queue_length("queued", 7)
     metrics.set_queue_length("queued", 5)
     assert value(metrics, "refdesk_cache_requests_total", result="hit") == 1

@@ -23,7 +23,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -168,25 +168,17 @@ class _Entry:
     size: int
 
 
+@dataclass(eq=False, repr=False)
 class MemoryCache:
     """LRU cache of answers, on a monotonic clock."""
 
-    def __init__(
-        self,
-        settings: CacheConfig,
-        *,
-        now: Callable[[], float] = time.monotonic,
-        holds: Callable[[int, int], None] = lambda entries, size: None,
-    ) -> None:
-        """`holds` is called with the number of entries and bytes after each change."""
-        self._max_bytes = settings.max_bytes
-        self._max_entries = settings.max_entries
-        self._stale_seconds = settings.stale_seconds
-        self._now = now
-        self._holds = holds
-        self._entries: OrderedDict[MemoryKey, _Entry] = OrderedDict()
-        self.bytes = 0
-        """Estimated memory use of the entries."""
+    settings: CacheConfig
+    now: Callable[[], float] = time.monotonic
+    holds: Callable[[int, int], None] = lambda entries, size: None
+    """Called with the number of entries and bytes after each change."""
+    bytes: int = field(default=0, init=False)
+    """Estimated memory use of the entries."""
+    _entries: OrderedDict[MemoryKey, _Entry] = field(default_factory=OrderedDict, init=False)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -196,8 +188,8 @@ class MemoryCache:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        now = self._now()
-        if now >= entry.expires_at + self._stale_seconds:
+        now = self.now()
+        if now >= entry.expires_at + self.settings.stale_seconds:
             self._drop(key)
             self._report_size()
             return None
@@ -209,10 +201,11 @@ class MemoryCache:
         if key in self._entries:
             self._drop(key)
         size = len(orjson.dumps(cached.answer)) * MEMORY_BYTES_PER_WIRE_BYTE + ENTRY_OVERHEAD_BYTES
-        if size <= self._max_bytes:  # a larger one would evict all others and then itself
-            self._entries[key] = _Entry(cached, self._now() + seconds, size)
+        limits = self.settings
+        if size <= limits.max_bytes:  # a larger one would evict all others and then itself
+            self._entries[key] = _Entry(cached, self.now() + seconds, size)
             self.bytes += size
-            while self._entries and (self.bytes > self._max_bytes or len(self._entries) > self._max_entries):
+            while self._entries and (self.bytes > limits.max_bytes or len(self._entries) > limits.max_entries):
                 self._drop(next(iter(self._entries)))
         self._report_size()
 
@@ -228,7 +221,7 @@ class MemoryCache:
         self.bytes -= self._entries.pop(key).size
 
     def _report_size(self) -> None:
-        self._holds(len(self._entries), self.bytes)
+        self.holds(len(self._entries), self.bytes)
 
 
 class TenantVersions:

@@ -48,56 +48,20 @@ if TYPE_CHECKING:
 # KEYS of the scripts: 1 the entry, 2 the tenant's generation, 3 the lock. A refused write (out of memory, replica) is
 # skipped, and reads still work.
 
-READ = Script("""
--- ARGV: 1 stale period (ms), 2 longest possible TTL (ms), 3 head of the entry that the caller has in memory
-local value = redis.pcall('GET', KEYS[1])
-if type(value) == 'string' and string.sub(value, 17, 32) == redis.pcall('GET', KEYS[2]) then
-  local left = redis.call('PTTL', KEYS[1])
-  if left > tonumber(ARGV[1]) and left <= tonumber(ARGV[2]) then
-    return string.sub(value, 1, 32) == ARGV[3] and 1 or value
-  end
-end
-return false
-""")
+READ = Script("refdesk.cache", "read")
 """Return the entry if it is current and fresh, or 1 if the caller has it in memory. Most calls are this one, so that it
 transfers little."""
 
-CLAIM = Script("""
--- ARGV: 1 stale period (ms), 2 a new generation, 3 its TTL (s), 4 lock token, 5 lock TTL (ms)
-local generation = redis.pcall('GET', KEYS[2])
-if type(generation) ~= 'string' then
-  generation = ARGV[2]
-  redis.pcall('SET', KEYS[2], generation, 'EX', ARGV[3])
-end
-local value = redis.pcall('GET', KEYS[1])
-local left = 0
-if type(value) == 'string' and string.sub(value, 17, 32) == generation then
-  left = redis.call('PTTL', KEYS[1])
-  if left > tonumber(ARGV[1]) then return {value, left, generation, 0} end
-else
-  value = false
-end
-local others = redis.pcall('SET', KEYS[3], ARGV[4], 'NX', 'PX', ARGV[5]) == false
-if others and redis.call('GET', KEYS[3]) == ARGV[4] then
-  others = redis.call('PEXPIRE', KEYS[3], ARGV[5]) == 0
-end
-return {value, left, generation, others and 0 or 1}
-""")
+CLAIM = Script("refdesk.cache", "claim")
 """Return the entry if it is current, its TTL, the generation, and whether the caller now holds the lock."""
 
-STORE = Script("""
--- ARGV: 1 entry, 2 its TTL (ms), 3 its generation, 4 lock token
-local stored = false
-if redis.call('GET', KEYS[2]) == ARGV[3] then stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
-if redis.call('GET', KEYS[3]) == ARGV[4] then redis.call('DEL', KEYS[3]) end
-return stored
-""")
+STORE = Script("refdesk.cache", "store")
 """Store the entry unless the tenant was invalidated since the lookup, and release the lock."""
 
-RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end")
+RELEASE = Script("refdesk.cache", "release")
 """Release the lock."""
 
-RENEW = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end")
+RENEW = Script("refdesk.cache", "renew")
 """Extend the lock."""
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
 
 from refdesk.cli.settings_files import (
     EditError,
@@ -48,13 +52,13 @@ DeskTarget = Remote | Local
 class ClientSetup:
     """An MCP client that can be set up."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     name: str
     title: str
     files: Mapping[str, str]
     """End of the settings file's path for each scope, which identifies it among the client's files."""
     section: str
-    key: Callable[[str], dict[str, Any]]
-    """Returns the members that pass an API key through an environment variable, in the client's own syntax."""
     check: str
     """How to verify that it works."""
     next_steps: Mapping[str, str]
@@ -63,6 +67,10 @@ class ClientSetup:
     """Name of the member for the URL."""
     has_type: bool = False
     """Whether entries name their transport."""
+    reference: str = "${NAME}"
+    """Reference to the environment variable NAME in a header, in the client's own syntax."""
+    key_member: str = ""
+    """Name of the member for the name of the API key's environment variable, if it isn't referred to in a header."""
 
     def find_path(self, scope: str, home: Path, cwd: Path, platform: str) -> Path:
         """Return the settings file for a scope."""
@@ -82,7 +90,13 @@ class ClientSetup:
         if isinstance(target, Local):
             program, *words = target.command
             return {**kind, "command": program, "args": words}
-        return {**kind, self.url: target.url, **(self.key(target.key_variable) if target.key_variable else {})}
+        key: dict[str, Any] = {}
+        if target.key_variable and self.key_member:
+            key = {self.key_member: target.key_variable}
+        elif target.key_variable:
+            reference = self.reference.replace("NAME", target.key_variable)
+            key = {"headers": {"Authorization": f"Bearer {reference}"}}
+        return {**kind, self.url: target.url, **key}
 
     def plan_uninstall(self, path: Path, name: str) -> FileChange | None:
         """Return the change that removes Refdesk from the file, or None if it isn't there."""
@@ -117,61 +131,7 @@ class ClientSetup:
             raise CannotOpen(f"{path} was not changed: {error}. {by_hand.rstrip()}") from None
 
 
-def _build_header(variable: str) -> dict[str, Any]:
-    return {"headers": {"Authorization": f"Bearer {variable}"}}
-
-
-CLIENTS = {
-    client.name: client
-    for client in (
-        ClientSetup(
-            "claude-code",
-            "Claude Code",
-            {"user": "/.claude.json", "project": "/.mcp.json"},
-            "mcpServers",
-            lambda name: _build_header(f"${{{name}}}"),
-            "`claude mcp list` shows it as connected",
-            {"project": "Claude Code asks each person once whether to trust it; start `claude` here to be asked"},
-            has_type=True,
-        ),
-        ClientSetup(
-            "cursor",
-            "Cursor",
-            {"user": "/.cursor/mcp.json", "project": "/.cursor/mcp.json"},
-            "mcpServers",
-            lambda name: _build_header(f"${{env:{name}}}"),
-            "Cursor lists it with its tools in the settings, under MCP",
-            {"project": "switch it on in Cursor's settings, under MCP"},
-        ),
-        ClientSetup(
-            "vscode",
-            "VS Code",
-            {"user": "/Code/User/mcp.json", "project": "/.vscode/mcp.json"},
-            "servers",
-            lambda name: _build_header(f"${{env:{name}}}"),
-            "the command `MCP: List Servers` in VS Code shows it",
-            {"user": "VS Code asks whether to trust it when it is first used"},
-            has_type=True,
-        ),
-        ClientSetup(
-            "codex",
-            "Codex",
-            {"user": "/.codex/config.toml", "project": "/.codex/config.toml"},
-            "mcp_servers",
-            lambda name: {"bearer_token_env_var": name},
-            "`codex mcp list` shows it",
-            {"project": "Codex reads it only in trusted projects"},
-        ),
-        ClientSetup(
-            "gemini",
-            "Gemini CLI",
-            {"user": "/.gemini/settings.json", "project": "/.gemini/settings.json"},
-            "mcpServers",
-            lambda name: _build_header(f"${{{name}}}"),
-            "`gemini mcp list` shows it as connected",
-            {"user": "Gemini CLI connects only in trusted folders"},
-            url="httpUrl",
-        ),
-    )
-}
+CLIENTS = TypeAdapter(Mapping[str, ClientSetup]).validate_python(
+    tomllib.loads(resources.files(__package__).joinpath("clients.toml").read_text("utf-8"))
+)
 """Clients by the name that `refdesk install` takes."""

@@ -11,7 +11,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cached_property
 from hashlib import sha1
+from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refdesk.config.models import RedisConfig
@@ -50,9 +52,17 @@ MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, Re
 class Script:
     """A Lua script, sent by its digest after the first run."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
+    def __init__(self, package: str, *names: str) -> None:
+        """`names` are files in the folder `scripts` of the package, which are joined."""
+        self._files = [resources.files(package) / "scripts" / f"{name}.lua" for name in names]
+
+    @cached_property
+    def _source(self) -> bytes:
+        return b"".join(file.read_bytes() for file in self._files)
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha1(self._source, usedforsecurity=False).hexdigest()
 
     async def run(self, redis: Redis, keys: Sequence[str], *arguments: bytes | float) -> Any:
         """Run the script and return its result."""

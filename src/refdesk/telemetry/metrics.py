@@ -104,7 +104,8 @@ class Metrics:
         self._define_dependency_metrics(registry)
         self.under_way = 0
         """Calls in progress in this process. A plain integer, because every call changes it twice."""
-        self._breakers: dict[str, str] = {}
+        self.breakers: dict[str, str] = {}
+        """Last known state of each breaker, by dependency."""
 
     def _define_dependency_metrics(self, registry: CollectorRegistry) -> None:
         # All processes share the queue and have the same servers.
@@ -145,18 +146,13 @@ class Metrics:
         self._held_tools = gauge(
             "refdesk_downstream_held_tools", "Tools of other servers that changed and wait for approval."
         )
-        self._foreign_chunks = Counter(
+        self.foreign_chunks = Counter(
             "refdesk_r2r_foreign_chunks",
             "Chunks that R2R gave from collections that were not asked for; they were withheld.", registry=registry,
         )  # fmt: skip
 
     def _count_by(self, name: str, description: str, *labels: str) -> _CountedSeries:
         return _CountedSeries(Counter(name, description, labels, registry=self.registry))
-
-    @property
-    def breakers(self) -> Mapping[str, str]:
-        """Last known state of each breaker, by dependency."""
-        return self._breakers
 
     def bind_call(self, method: str, tool: str, outcome: str) -> CallSeries:
         """Return the series of calls with this outcome. An empty `tool` is none, or one that doesn't exist."""
@@ -193,14 +189,10 @@ class Metrics:
 
     def on_breaker_change(self, name: str, state: str) -> None:
         """Set a breaker's state, and count the transition. The first state isn't a transition."""
-        before, self._breakers[name] = self._breakers.get(name, "closed"), str(state)
+        before, self.breakers[name] = self.breakers.get(name, "closed"), str(state)
         self._breaker_state[name,].set(BREAKER_STATES[state])
         if before != state:
             self._count_breaker_transition(name, state)
-
-    def count_foreign_chunks(self, count: int) -> None:
-        """Count chunks that R2R returned from other collections. They were withheld."""
-        self._foreign_chunks.inc(count)
 
     def set_servers_by_state(self, states: Mapping[str, int]) -> None:
         for state, count in states.items():

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -86,22 +86,17 @@ class ToolResult:
         return self.raw.get("isError") is True
 
 
+@dataclass(eq=False, repr=False)
 class ToolCache:
     """Tool definitions with a time to live. Concurrent refreshes are coalesced."""
 
-    def __init__(
-        self,
-        fetch: Callable[[], Awaitable[Sequence[Definition]]],
-        ttl_seconds: float,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._fetch = fetch
-        self._ttl = ttl_seconds
-        self._now = now
-        self._tools: Mapping[str, Definition] | None = None
-        self._expires_at = 0.0
-        self._generation = 0
-        self._lock = asyncio.Lock()
+    _fetch: Callable[[], Awaitable[Sequence[Definition]]]
+    _ttl_seconds: float
+    _now: Callable[[], float] = time.monotonic
+    _tools: Mapping[str, Definition] | None = field(default=None, init=False)
+    _expires_at: float = field(default=0.0, init=False)
+    _generation: int = field(default=0, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def invalidate(self) -> None:
         """Expire the cache: the tools are fetched before they are used again."""
@@ -140,7 +135,7 @@ class ToolCache:
             return self._tools
         self._tools = tools
         if generation == self._generation:
-            self._expires_at = self._now() + self._ttl
+            self._expires_at = self._now() + self._ttl_seconds
         return tools
 
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
@@ -249,23 +250,17 @@ class OwnServers:
         switch(self._file, self._config, self._environ, name, on=on)
 
 
+@dataclass(eq=False, repr=False)
 class ServerFilesWatcher:
     """Servers defined by files, reloaded on change or on demand."""
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        load: Callable[[], Mapping[str, McpServerConfig]],
-        apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]],
-        known: Mapping[str, McpServerConfig] | None = None,
-    ) -> None:
-        """`known` is what has been applied before. Without it, `follow` applies the files at once."""
-        self._paths = paths
-        self._load = load
-        self._apply = apply
-        self._applied = known
-        self._last_problem = ""
-        self._lock = anyio.Lock()
+    _paths: Sequence[Path]
+    _load: Callable[[], Mapping[str, McpServerConfig]]
+    _apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]]
+    _applied: Mapping[str, McpServerConfig] | None = None
+    """What has been applied. Without it, `follow` applies the files at once."""
+    _last_problem: str = field(default="", init=False)
+    _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     async def reload_servers(self) -> None:
         """Load the files and apply them. Raises an error if they are invalid.

@@ -245,7 +245,7 @@ async def open_r2r(
 
     def report_foreign_chunk(local_db: LocalDb, chunk: RemoteChunk) -> None:
         """Count and log a chunk that R2R returned although the caller may not see it."""
-        metrics.count_foreign_chunks(1)
+        metrics.foreign_chunks.inc()
         log.events.error("r2r.foreign_chunk", tenant=local_db.tenant, chunk=chunk.id, document=chunk.document)
 
     async with open_client(settings, r2r, metrics) as client, LocalDbPool(folder, LocalDb, THREADS, None) as local_dbs:

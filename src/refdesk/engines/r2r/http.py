@@ -128,37 +128,30 @@ def read_lifetime(token: str) -> float:
     return seconds if seconds > 0 else math.inf
 
 
+@dataclass(eq=False, repr=False)
 class TokenManager:
-    """Shared access token of one service account."""
+    """Shared access token of one service account.
 
-    def __init__(
-        self,
-        login: Callable[[], Awaitable[TokenPair]],
-        refresh: Callable[[str], Awaitable[TokenPair]],
-        *,
-        now: Callable[[], float] = monotonic,
-        on_event: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Create a manager. `on_event` is called with `refreshed`, `login` or `failed`.
+    `login` returns tokens for the account's password, `refresh` for a refresh token, which can be used once. Both raise
+    `CredentialsRefused`, or a `DependencyError` if the issuer is unreachable.
+    """
 
-        `login` returns tokens for the account's password, `refresh` for a refresh token, which can be used once. Both
-        raise `CredentialsRefused`, or a `DependencyError` if the issuer is unreachable.
-        """
-        self._login = login
-        self._refresh = refresh
-        self._now = now
-        self._on_event = on_event
-        self._session: TokenSession | None = None
-        self._single_flight: SingleFlight[str, str] = SingleFlight()
-        self._failures = 0
-        self._unproven = 0
-        """Consecutive tokens that were rejected at their first use."""
-        self._not_before = -math.inf
-        self._last_failure: DependencyError | None = None
+    login: Callable[[], Awaitable[TokenPair]]
+    refresh: Callable[[str], Awaitable[TokenPair]]
+    now: Callable[[], float] = monotonic
+    on_event: Callable[[str], None] = lambda _: None
+    """Called with `refreshed`, `login` or `failed`."""
+    _session: TokenSession | None = field(default=None, init=False)
+    _single_flight: SingleFlight[str, str] = field(default_factory=SingleFlight, init=False)
+    _failures: int = field(default=0, init=False)
+    _unproven: int = field(default=0, init=False)
+    """Consecutive tokens that were rejected at their first use."""
+    _not_before: float = field(default=-math.inf, init=False)
+    _last_failure: DependencyError | None = field(default=None, init=False)
 
     async def get_token(self) -> str:
         """Return a valid token. Waits for a new one only if there is none."""
-        session, now = self._session, self._now()
+        session, now = self._session, self.now()
         if session is not None and now < session.renew_at:
             return session.tokens.access
         usable = session.tokens.access if session is not None and now < session.expires_at else None
@@ -209,27 +202,27 @@ class TokenManager:
             raise
         if self._unproven < 2:
             self._not_before = -math.inf
-        self._session = TokenSession.start(tokens, self._now())
+        self._session = TokenSession.start(tokens, self.now())
         return tokens.access
 
     async def _fetch_tokens(self, session: TokenSession | None) -> TokenPair:
-        if session is not None and self._now() < session.refresh_expires_at:
+        if session is not None and self.now() < session.refresh_expires_at:
             try:
-                tokens = await self._refresh(session.tokens.refresh)
-                self._on_event("refreshed")
+                tokens = await self.refresh(session.tokens.refresh)
+                self.on_event("refreshed")
                 return tokens
             except CredentialsRefused:
                 # Used, revoked or expired: don't use it again, even if the login fails.
                 self._session = replace(session, refresh_expires_at=-math.inf)
-        tokens = await self._login()
-        self._on_event("login")
+        tokens = await self.login()
+        self.on_event("login")
         return tokens
 
     def _record_failure(self, failure: DependencyError) -> None:
-        self._on_event("failed")
+        self.on_event("failed")
         self._failures += 1
         backoff = min(FIRST_LOGIN_BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10), MAX_BACKOFF_SECONDS)
-        self._not_before = self._now() + backoff
+        self._not_before = self.now() + backoff
         self._last_failure = failure
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,19 +38,6 @@ MAX_PENDING = 1000
 
 BUSY_SECONDS = 10.0
 """Time to wait for another process that is writing."""
-
-_SCHEMA = """
-CREATE TABLE history (
-    key INTEGER PRIMARY KEY AUTOINCREMENT,
-    user TEXT NOT NULL,
-    query TEXT NOT NULL,
-    collection TEXT NOT NULL,
-    results INTEGER NOT NULL,
-    at TEXT NOT NULL
-);
-CREATE INDEX history_by_user ON history (user, key);
-PRAGMA user_version = 1;
-"""
 
 _INSERT = "INSERT INTO history (user, query, collection, results, at) VALUES (?, ?, ?, ?, ?)"
 
@@ -162,7 +150,8 @@ def _create_tables(database: sqlite3.Connection, documents: Path) -> None:
                 ).fetchall()
     with transaction(database):
         if database.execute("PRAGMA user_version").fetchone()[0] == 0:  # another process may have been faster
-            for statement in _SCHEMA.split(";"):
+            schema = resources.files(__package__).joinpath("search_history.sql").read_text("utf-8")
+            for statement in schema.split(";"):
                 database.execute(statement)
             database.executemany(_INSERT, earlier)
 

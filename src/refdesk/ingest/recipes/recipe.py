@@ -1,15 +1,21 @@
-"""Recipe definitions: where documentation is published and installed, and how to recognize pages and versions.
+"""Recipes: where documentation is published and installed, and how to recognize pages and versions.
 
-Data and pure functions only, no network or disk access.
+Those included with Refdesk are in `recipes.toml`. No network access.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib import resources
+
+from pydantic import ConfigDict, TypeAdapter
+
+_STRICT = ConfigDict(extra="forbid")
 
 INDEX = "index"
 """Name, without suffix, of a folder's index page."""
@@ -18,6 +24,8 @@ INDEX = "index"
 @dataclass(frozen=True, slots=True)
 class ReleasePage:
     """Release list: a page that links to the archives."""
+
+    __pydantic_config__ = _STRICT
 
     url: str
     """May contain `{version}`."""
@@ -34,6 +42,8 @@ class ReleasePage:
 @dataclass(frozen=True, slots=True)
 class VersionsFile:
     """Release list: a JSON file with `major`, `latestMinor` and `supported` per version."""
+
+    __pydantic_config__ = _STRICT
 
     url: str
     default: str = ""
@@ -54,6 +64,8 @@ class VersionsFile:
 class Archive:
     """File with all pages. `{version}` and `{release}` in its URL are substituted."""
 
+    __pydantic_config__ = _STRICT
+
     url: str
     folder: str
     """Pattern of the folder with the pages, which may be inside a top-level folder named after the archive."""
@@ -64,6 +76,8 @@ class Archive:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Named documentation set."""
+
+    __pydantic_config__ = _STRICT
 
     name: str
     title: str
@@ -121,69 +135,10 @@ def version_key(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
-# Recipes included with Refdesk
-
-
-_POSTGRESQL_FILES = "https://ftp.postgresql.org/pub/source/v{release}/postgresql-{release}"
-
-POSTGRESQL = Recipe(
-    name="postgresql",
-    title="PostgreSQL documentation",
-    home="https://www.postgresql.org/docs/{version}/",
-    excluded=("bookindex.html", "legalnotice.html"),
-    # Up to version 16 the source archive contains the pages as well; since 17 they are only in a separate archive.
-    archives=(
-        Archive(f"{_POSTGRESQL_FILES}-docs.tar.gz", "doc/src/sgml/html", checksum=".sha256"),
-        Archive(f"{_POSTGRESQL_FILES}.tar.bz2", "doc/src/sgml/html", checksum=".sha256"),
-    ),
-    newest=VersionsFile("https://www.postgresql.org/versions.json"),
-    release=r"<title>PostgreSQL (\d+\.\d+) Documentation",
-    installed=("usr/share/doc/postgresql-doc-*/html", "usr/share/doc/postgresql/html"),
-    package="postgresql-doc",
+RECIPES = TypeAdapter(Mapping[str, Recipe]).validate_python(
+    tomllib.loads(resources.files(__package__).joinpath("recipes.toml").read_text("utf-8"))
 )
-
-PYTHON = Recipe(
-    name="python",
-    title="Python documentation",
-    home="https://docs.python.org/{version}/",
-    excluded=("_*/*", "genindex*.html", "py-modindex.html", "search.html", "contents.html", "download.html"),
-    archives=(
-        Archive("https://docs.python.org/{version}/archives/python-{release}-docs-html.tar.bz2", "python-*-docs-html"),
-    ),
-    newest=ReleasePage(
-        "https://docs.python.org/{version}/download.html", r"python-(\d+\.\d+(?:\.\d+)?)-docs-html\.tar\.bz2", "3"
-    ),
-    release=r"<title>(?:Python )?(\d+\.\d+\.\d+) Documentation",
-    version=r"\d+\.\d+",
-    installed=("usr/share/doc/python3.*/html", "usr/share/doc/python3-docs/html"),
-    package="python3-doc",
-)
-
-UBUNTU = Recipe(
-    name="ubuntu",
-    title="Ubuntu Server documentation",
-    home="https://documentation.ubuntu.com/server/",
-    suffix=".md",
-    excluded=("_*/*", ".*/*", "reuse/*", "contributing/*"),
-    archives=(
-        Archive("https://github.com/canonical/ubuntu-server-documentation/archive/refs/heads/main.tar.gz", "docs"),
-    ),
-    has_bare_urls=True,
-)
-"""One edition for all supported releases of Ubuntu, from the repository that the site is built from. The site itself
-offers no archive of pages."""
-
-DEBIAN = Recipe(
-    name="debian",
-    title="The Debian Administrator's Handbook",
-    home="https://debian-handbook.info/browse/stable/",
-    release=r"Debian (\w+) from Discovery to Mastery",
-    version=r"\w+",
-    installed=("usr/share/doc/debian-handbook/html/en-US",),
-    package="debian-handbook",
-)
-
-RECIPES = {recipe.name: recipe for recipe in (POSTGRESQL, PYTHON, UBUNTU, DEBIAN)}
+"""Recipes included with Refdesk, by name."""
 
 
 def names() -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -86,32 +86,6 @@ class RowSelection:
         return np.arange(self.count) if self.runs is None else self.segment.table.list_rows(self.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class _CoarseMatches:
-    """Rows of a segment that passed the first stage."""
-
-    segment: Segment
-    code: Words
-    """The query's code relative to this segment's mean."""
-    rows: Numbers
-    counts: Counts
-    """Differing signs in the code prefix of each row."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sweep:
-    """Counts of the rows of a segment."""
-
-    segment: Segment
-    code: Words
-    counts: Bytes
-
-    def select_within(self, threshold: int, limit: int) -> _CoarseMatches:
-        """Select the rows within the threshold; if there are more than `limit`, the nearest of them."""
-        rows = _select_within(self.counts, threshold, limit)
-        return _CoarseMatches(self.segment, self.code, rows, self.counts[rows])
-
-
 def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
     """Return the keys of the rows nearest to the query and their cosines, nearest first."""
     selections = [selection for selection in selections if selection.count]
@@ -119,44 +93,36 @@ def find_nearest(selections: Sequence[RowSelection], query: Float32s, limit: int
         return _score_best([(selection.segment, selection.rows) for selection in selections], query, limit)
     fine_rows = max(FINE_ROWS, limit * FINE_FACTOR)
     coarse_rows = max(COARSE_ROWS, COARSE_FACTOR * fine_rows)
-    sweeps = [_sweep(selection, query) for selection in selections]
-    step = min(max(1, sum(len(part.counts) for part in sweeps) // SAMPLE_ROWS), LONGEST_STEP)
-    sample = np.concatenate([part.counts[::step] for part in sweeps])
-    threshold = min(_find_threshold(sample, coarse_rows / step), EXCLUDED - 1)
-    found = [part.select_within(threshold, MAX_OVERSHOOT * coarse_rows) for part in sweeps]
-    counts: list[Counts] = []
-    for part in found:
-        differing = part.segment.suffixes.take(part.rows, axis=0) ^ part.code[COARSE_WORDS:]
-        counts.append(part.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16))
-    threshold = _find_threshold(np.concatenate(counts), fine_rows)
-    best = [
-        (part.segment, part.rows[_select_within(whole, threshold, MAX_OVERSHOOT * fine_rows)])
-        for part, whole in zip(found, counts, strict=True)
-    ]
-    return _score_best(best, query, limit)
+    segments = [selection.segment for selection in selections]
+    codes = [encode_signs(query[None, :], segment.mean)[0] for segment in segments]
+    coarse = [_count_in_prefixes(selection, code) for selection, code in zip(selections, codes, strict=True)]
+    step = min(max(1, sum(map(len, coarse)) // SAMPLE_ROWS), LONGEST_STEP)
+    threshold = _find_threshold(np.concatenate([counts[::step] for counts in coarse]), coarse_rows / step)
+    limits = min(threshold, EXCLUDED - 1), MAX_OVERSHOOT * coarse_rows
+    found = [_select_within(counts, *limits) for counts in coarse]
+    fine: list[Counts] = []
+    for segment, code, rows, counts in zip(segments, codes, found, coarse, strict=True):
+        differing = segment.suffixes.take(rows, axis=0) ^ code[COARSE_WORDS:]
+        fine.append(counts[rows] + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16))
+    limits = _find_threshold(np.concatenate(fine), fine_rows), MAX_OVERSHOOT * fine_rows
+    best = [rows[_select_within(counts, *limits)] for rows, counts in zip(found, fine, strict=True)]
+    return _score_best(list(zip(segments, best, strict=True)), query, limit)
 
 
-def _sweep(selection: RowSelection, query: Float32s) -> _Sweep:
-    """Count the differing signs in the code prefixes of a segment's rows."""
-    segment, excluded = selection.segment, selection.excluded
-    code = encode_signs(query[None, :], segment.mean)[0]
-    counts = np.full(segment.count, EXCLUDED, np.uint8)
-    blocks = [
-        block for block in split_blocks(segment.count, BLOCK_ROWS) if excluded is None or not excluded[block].min()
-    ]
-    _count_differences(segment.prefixes, code, [(block, counts[block]) for block in blocks])
+def _count_in_prefixes(selection: RowSelection, code: Words) -> Bytes:
+    """Count the signs in which the code prefix of each row of a segment differs from the code."""
+    prefixes, excluded = selection.segment.prefixes, selection.excluded
+    counts = np.full(selection.segment.count, EXCLUDED, np.uint8)
+    shape = len(prefixes), BLOCK_ROWS
+    words, bits = np.empty(shape, np.uint64), np.empty(shape, np.uint8)
+    for block in split_blocks(len(counts), BLOCK_ROWS):
+        if excluded is None or not excluded[block].min():
+            total = counts[block]
+            differing = np.bitwise_xor(prefixes[:, block], code[:COARSE_WORDS, None], out=words[:, : len(total)])
+            np.add.reduce(np.bitwise_count(differing, out=bits[:, : len(total)]), axis=0, out=total)
     if excluded is not None:
         np.bitwise_or(counts, excluded, out=counts)
-    return _Sweep(segment, code, counts)
-
-
-def _count_differences(prefixes: Words, code: Words, blocks: Iterable[tuple[slice, Bytes]]) -> None:
-    """Count the signs in which the prefixes of each block differ from the code, into the array beside it."""
-    code, shape = code[:COARSE_WORDS, None], (len(prefixes), BLOCK_ROWS)
-    words, counts = np.empty(shape, np.uint64), np.empty(shape, np.uint8)
-    for block, total in blocks:
-        differing = np.bitwise_xor(prefixes[:, block], code, out=words[:, : len(total)])
-        np.add.reduce(np.bitwise_count(differing, out=counts[:, : len(total)]), axis=0, out=total)
+    return counts
 
 
 def _find_threshold(counts: Counts, wanted: float) -> int:
