@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import resources
 
 from pydantic import ConfigDict, TypeAdapter
@@ -135,17 +136,18 @@ def version_key(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
-RECIPES = TypeAdapter(Mapping[str, Recipe]).validate_python(
-    tomllib.loads(resources.files(__package__).joinpath("recipes.toml").read_text("utf-8"))
-)
-"""Recipes included with Refdesk, by name."""
+@cache
+def _load_recipes() -> Mapping[str, Recipe]:
+    """Return the recipes included with Refdesk, by name."""
+    text = resources.files(__package__).joinpath("recipes.toml").read_text("utf-8")
+    return TypeAdapter(Mapping[str, Recipe]).validate_python(tomllib.loads(text))
 
 
 def names() -> list[str]:
     """Return the sorted names of all recipes."""
-    return sorted(RECIPES)
+    return sorted(_load_recipes())
 
 
 def find(name: str) -> Recipe | None:
     """Return the recipe with this name, ignoring case, or None."""
-    return RECIPES.get(name.lower())
+    return _load_recipes().get(name.lower())
