@@ -53,9 +53,9 @@ COVERAGE_WEIGHT = 0.5
 SCORE_POWER = 2.5
 """Exponent of the scores. Scores of neighbouring ranks are close, but the best hit is worth much more than the next."""
 
-MAX_PASSAGE_CHARACTERS = 2000
-"""Length up to which a hit grows and takes in other places of its page: half of the default budget, so that one hit
-never takes all of it."""
+MAX_PASSAGE_CHARACTERS = 2600
+"""Length up to which a hit grows and takes in other places of its page: two thirds of the default budget, so that one
+hit never takes all of it."""
 
 MIN_ROOM = 160
 """Characters below which nothing useful fits."""
