@@ -55,7 +55,7 @@ class WordSums:
 
 @asynccontextmanager
 async def engine_on(
-    data: Path, conversions: Conversions, embedder: Embedder | None = None
+    data: Path, conversions: Conversions, embedder: Embedder | None = None, *, pauses: Pauses = SHORT_PAUSES
 ) -> AsyncIterator[EmbeddedEngine]:
     """The engine whose files are in `data`."""
     with closing(Log("error")) as log:
@@ -66,7 +66,7 @@ async def engine_on(
             conversions,
             log=log,
             metrics=Metrics(),
-            pauses=SHORT_PAUSES,
+            pauses=pauses,
         ) as engine:
             yield engine
 

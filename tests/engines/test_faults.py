@@ -8,8 +8,9 @@ import shutil
 import sqlite3
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from errno import EMFILE, ENFILE, ENOMEM
 from pathlib import Path
@@ -25,6 +26,7 @@ from refdesk.config.models import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, open_conversions
 from refdesk.documents.fetch import Progress
 from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, Search, TextSource
+from refdesk.engines.embedded.embedding import Vectors
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import IndexDamaged
@@ -36,7 +38,7 @@ from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch,
 from refdesk.errors import ConverterCrashed, ConverterKilled, ConverterUnavailable, DatabaseDamaged, EngineError
 from refdesk.telemetry.metrics import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
-from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
+from tests.engines.desks import ACME_FOLDER, SHORT_PAUSES, OnDisk, WordSums, engine_on, is_in_step
 from tests.engines.model_endpoint import model_endpoint
 from tests.programs import find_program
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -659,6 +661,28 @@ async def test_a_record_that_is_lost_while_it_is_open_is_refused(tmp_path: Path,
         await eventually(lambda: bool(engine.problems()))
         with pytest.raises(EngineError, match="missing or empty"):
             await found(engine, "fox")
+
+
+class Broken(WordSums):
+    """A model with a bug."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        self.calls += 1
+        raise RuntimeError("a bug")
+
+
+async def test_an_engine_closes_while_ingestion_pauses_after_an_error(
+    tmp_path: Path, conversions: Conversions, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, pauses = Broken(), replace(SHORT_PAUSES, error=10 * PATIENCE_SECONDS)
+    async with engine_on(tmp_path, conversions, model, pauses=pauses) as engine:
+        await engine.create_collection(ACME, "files")
+        await engine.ingest(ACME, [NewDocument(TextSource("Foxes", "fox"), "files")])
+        await eventually(lambda: "engine.stopped" in capsys.readouterr().err)
+    assert model.calls == 1
 
 
 async def test_indexes_follow_an_older_record_that_was_restored(tmp_path: Path, conversions: Conversions) -> None:

@@ -325,25 +325,28 @@ class IngestScheduler:
         return await store.run(check)
 
     async def _run_worker(self, store: TenantStore) -> None:
-        has_worked = False
+        has_worked, error = False, ""
         try:
-            async with self._slots:
-                # It may have been retired while this waited for a slot.
-                store = await self._stores.get_or_create(store.tenant)
-                worker = self._workers[store.tenant] = self._make_worker(store)
-                store.busy += 1
-                try:
-                    has_worked = await worker.run()
-                finally:
-                    store.busy -= 1
-            store.error = None
-        except* DependencyError as failures:
-            self._report_error(store, _get_first(failures).detail)
-            await anyio.sleep(self._pauses.error)
-        except* Exception as failures:  # noqa: BLE001  the scheduler must survive any failure
-            # Unexpected. Other tenants continue, and this one is retried.
-            self._report_error(store, f"unexpected error: {_get_first(failures)!r}")
-            await anyio.sleep(self._pauses.error)
+            try:
+                async with self._slots:
+                    # It may have been retired while this waited for a slot.
+                    store = await self._stores.get_or_create(store.tenant)
+                    worker = self._workers[store.tenant] = self._make_worker(store)
+                    store.busy += 1
+                    try:
+                        has_worked = await worker.run()
+                    finally:
+                        store.busy -= 1
+                store.error = None
+            except* DependencyError as failures:
+                error = _get_first(failures).detail
+            except* Exception as failures:  # noqa: BLE001  the scheduler must survive any failure
+                # Unexpected. Other tenants continue, and this one is retried.
+                error = f"unexpected error: {_get_first(failures)!r}"
+            if error:
+                self._report_error(store, error)
+                # Not inside of `except*`, where Python 3.11.2 wraps a cancellation in a group.
+                await anyio.sleep(self._pauses.error)
         finally:
             del self._workers[store.tenant]
             self._stores.notify(store.tenant)

@@ -232,15 +232,16 @@ class R2RIngestWorker:
         """Work forever, while this process holds the writer lock."""
         while True:
             with hold_writer_lock(self._folder) as is_ours:
+                pause = self._pauses.queue_poll
                 try:
                     if is_ours:
                         await self._work()
-                    else:
-                        await anyio.sleep(self._pauses.queue_poll)
                 except* Exception as failures:  # noqa: BLE001  the worker must survive any failure
                     # Unexpected. Interrupted documents are resumed.
                     self._log.events.error("engine.stopped", detail=f"unexpected error: {failures.exceptions[0]!r}")
-                    await anyio.sleep(self._pauses.error)
+                    pause = self._pauses.error
+                # Not inside of `except*`, where Python 3.11.2 wraps a cancellation in a group.
+                await anyio.sleep(pause)
 
     async def _work(self) -> None:
         await self._local_dbs.open_new()
