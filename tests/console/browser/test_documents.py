@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 
 from tests.console.browser.conftest import assert_accessible, open_page, shoot
 from tests.console.browser.desks import DeskProcess
@@ -197,6 +197,25 @@ def test_a_web_page_that_may_not_be_fetched_fails_with_its_reason_and_can_be_ret
     expect(documents.locator("#announcer")).to_contain_text("failed")
     documents.get_by_label("Show").select_option("failed")
     expect(failed).to_be_visible()
+
+
+def test_a_late_response_to_a_retry_does_not_hide_its_outcome(documents: Page) -> None:
+    documents.get_by_role("tab", name="Web page").click()
+    documents.get_by_label("URL").fill("http://127.0.0.1:9/late.html")
+    documents.get_by_role("button", name="Add page").click()
+    failed = row(documents, "http://127.0.0.1:9/late.html")
+    expect(failed).to_contain_text("Failed")
+    before = failed.get_by_role("time").get_attribute("datetime")
+    held: list[tuple[Route, APIResponse]] = []
+    documents.route("**/api/console/retry", lambda route: held.append((route, route.fetch())))
+    failed.get_by_role("button", name="Retry").click()
+    expect(failed.get_by_role("time")).not_to_have_attribute("datetime", str(before))
+    expect(failed).to_contain_text("Failed")
+    [(route, response)] = held
+    with documents.expect_response("**/api/console/retry"):
+        route.fulfill(response=response)
+    documents.evaluate("() => new Promise(requestAnimationFrame)")
+    assert "Failed" in failed.inner_text()
 
 
 def test_a_text_is_added_and_deleted_again(documents: Page) -> None:

@@ -100,6 +100,8 @@ export class DocumentTable {
     let isUnlisted = false;
     for (const document of changed) {
       const at = this.#documents.findIndex((one) => one.id === document.id);
+      // A response may arrive after the event of a later change.
+      if (at >= 0 && document.updated_at < this.#documents[at].updated_at) continue;
       if (at >= 0) this.#change(at, document);
       else isUnlisted ||= !this.collection || document.collection === this.collection;
     }
