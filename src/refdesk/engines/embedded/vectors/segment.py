@@ -181,7 +181,7 @@ class Segment:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         magic, *shape, checksum = _HEADER.unpack_from(data)
         if magic != MAGIC:
-            raise IndexDamaged(f"{path} isn't a vector segment")
+            raise IndexDamaged(f"{path} isn't a vector segment of this version of Refdesk")
         layout = Layout(*shape)
         if layout.dimensions != dimensions or len(data) != layout.size:
             raise IndexDamaged(f"{path} doesn't have the size in its header")
