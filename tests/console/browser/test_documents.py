@@ -11,6 +11,7 @@ from playwright.sync_api import APIResponse, Browser, Page, Route, expect
 from tests.console.browser.conftest import assert_accessible, open_page, shoot
 from tests.console.browser.desks import DeskProcess
 from tests.console.browser.operating import EVENT_STREAM, LOOKS, Theme, assert_fits, drop, look, row, tell, upload
+from tests.waiting import eventually_sync
 
 BINARY = "\0\1\2\3"
 """No kind of document."""
@@ -75,6 +76,7 @@ def test_files_and_a_folder_can_be_chosen(documents: Page, tmp_path: Path) -> No
 
 def test_the_row_of_a_document_moves_through_its_stages(page_with_events: Page, desk: DeskProcess) -> None:
     id = desk.add("Stages", "# Stages\n\nText.", "stages")
+    eventually_sync(lambda: desk.is_indexed("stages"))
     ready = desk.post("/api/console/document", {"id": id})["status"]
     page_with_events.goto(f"{desk.url}/console/documents?collection=stages")
     status = row(page_with_events, id).locator(".cell-status")
@@ -92,6 +94,7 @@ def test_the_row_of_a_document_moves_through_its_stages(page_with_events: Page, 
 
 def test_a_file_is_ready_when_its_own_version_is(page_with_events: Page, desk: DeskProcess) -> None:
     id = desk.upload("plan.md", "# Plan\n\nThe first.", "versions")
+    eventually_sync(lambda: desk.is_indexed("versions"))
     first = desk.post("/api/console/document", {"id": id})["status"]
     second = {**first, "status": "embedding", "chunks": 9, "embedded": 4, "updated_at": "2100-01-01T00:00:00+00:00"}
     page_with_events.goto(f"{desk.url}/console/documents?collection=versions")
