@@ -348,15 +348,11 @@ async def test_every_converter_can_be_loaded_behind_the_walls(sandbox: Sandbox) 
 @on_both_loops
 @only_linux
 async def test_a_cancelled_job_is_killed_and_disturbs_nobody(sandbox: Sandbox) -> None:
-    workers: list[int] = []
-
-    async def note(done: float, total: float, message: str) -> None:
-        workers.append(int(message))
-
+    before = children()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(do, sandbox, "report_and_loop", progress=note))
-        await eventually(lambda: bool(workers))
-        (worker,) = workers
+        tasks.start_soon(do, sandbox, "loop")
+        await until_busy(sandbox)
+        (worker,) = children() - before
         tasks.cancel_scope.cancel()
     await until_gone(int(worker))
     assert await do(sandbox, "echo", text="next") == {"echo": "next"}

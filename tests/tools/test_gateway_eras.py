@@ -83,7 +83,7 @@ async def test_what_a_server_asks_carries_its_name_whatever_the_client_speaks(de
 @pytest.mark.parametrize("url", ["javascript:alert(1)", "http://127.0.0.1/", "file:///etc/passwd", "", 7])
 async def test_an_address_that_is_not_https_is_not_opened(desk: Desk, server: str, url: Any) -> None:
     for client in (older := Talker(ANSWERS), newest()):
-        with suppress(ServerTalksNonsense):  # or the server is told, and returns it as its result
+        with suppress(ServerTalksNonsense):  # older servers get the error and return it as their result
             result = await desk.call(f"{server}__elicit", {"url": url}, client=client)
             assert "isn't https" in str(result)
     assert older.asked == []

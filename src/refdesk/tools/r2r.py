@@ -287,7 +287,7 @@ class KnowledgeTools:
             return _build_rag_answer(written, hits if arguments.include_sources else ())
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
-        # What one client's model has written isn't given to others, whoever they are.
+        # An answer written by a client's own model is returned to that client only, so it isn't cached.
         seconds = 0 if is_sampled else self.ttl.rag
         answer = await self._answer_from_cache(call, "r2r_rag_query", parameters, seconds, write, RagAnswer)
         self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))

@@ -21,6 +21,7 @@ from refdesk.config.models import Config
 from refdesk.documents.conversions import ConversionOptions, open_conversions, unheard
 from refdesk.errors import CannotFetch
 from refdesk.telemetry.metrics import Metrics
+from tests.documents.fetching import connections
 from tests.documents.hostile.catalogue import (
     BOUNDED,
     CALLING,
@@ -155,16 +156,6 @@ def limit_time(desk: Desk, ends: Ends) -> Iterator[None]:
         desk.conversions.get_time_limit = usual
 
 
-def knocks(listener: socket.socket) -> int:
-    count = 0
-    while True:
-        try:
-            listener.accept()[0].close()
-        except BlockingIOError:
-            return count
-        count += 1
-
-
 def require_outcome(answer: Answer, ends: Ends, shows: str) -> None:
     """The outcome is of the kind that was foreseen, and told in words that help."""
     assert not any(secret in answer.text for secret in SECRETS)
@@ -190,7 +181,7 @@ async def require_all_well(scene: Scene, used: Used, name: str) -> None:
     assert used.grown <= GROWTH_BYTES
     await require_service(scene, name)
     assert scene.parts() == []
-    assert knocks(scene.listener) == 0
+    assert connections(scene.listener) == 0
 
 
 async def require_service(scene: Scene, name: str) -> None:
@@ -286,12 +277,12 @@ async def test_a_name_that_turns_internal_is_not_followed(tmp_path: Path) -> Non
             with pytest.raises(CannotFetch, match="no public address"):
                 await conversions.convert_url(LOCAL, web.url("/", "rebind.example"), ConversionOptions(), unheard)
             assert web.paths == ["/"]
-            assert knocks(internal) == 0
+            assert connections(internal) == 0
 
 
 async def test_the_watch_sees_a_child_and_the_listener_a_knock(listener: socket.socket) -> None:
     socket.create_connection(listener.getsockname()).close()
-    assert knocks(listener) == 1
+    assert connections(listener) == 1
     filled = "filled = b'x' * 50_000_000; input()"
     async with watch_usage(children()) as used:
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", filled, stdin=asyncio.subprocess.PIPE)

@@ -285,7 +285,7 @@ class FullText:
         terms, snapshot = analyzer.weigh_query_terms(query), self._snapshot
         if snapshot is None or not terms:
             return 0.0
-        with _translate_errors(self._folder):
+        with self._detect_damage():
             body = _select_terms(snapshot, terms, frozenset(), self._frequent).body
             return sum([weight * snapshot.compute_max_score(word) for word, weight in body.items()])
 

@@ -76,7 +76,7 @@ class PreparedSearch:
 
     @property
     def is_english(self) -> bool:
-        """Whether the query is in the language that every embedding model knows."""
+        """Whether the query is in English, which the included embedding model knows."""
         return analyzer.is_english(self.search.query)
 
 
