@@ -352,6 +352,22 @@ async def test_a_call_that_fails_leaves_no_query_or_transaction_open_for_the_nex
         await store.run(lambda database: records.create_collection(database, "more", "", ""))
 
 
+async def test_a_call_that_fails_leaves_no_file_open_after_the_store_is_closed(tmp_path: Path) -> None:
+    def fail(database: sqlite3.Connection) -> None:
+        rows = database.execute("SELECT name FROM sqlite_master")
+        try:
+            raise KeyError(next(rows))
+        except KeyError as error:
+            raise ValueError("in the middle of it") from error
+
+    with closing(CountingStore(tmp_path)) as store:
+        store.prepare()
+        with pytest.raises(ValueError, match="in the middle") as raised:
+            await store.run(fail)
+    assert not (tmp_path / "knowledge.db-wal").exists()
+    assert raised.traceback  # alive until here
+
+
 # The disk
 
 

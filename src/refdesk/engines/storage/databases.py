@@ -17,6 +17,7 @@ from functools import partial
 from importlib import resources
 from pathlib import Path
 from time import monotonic, sleep
+from traceback import clear_frames
 from typing import Generic, Self, TypeVar, TypeVarTuple
 
 import anyio
@@ -146,6 +147,9 @@ class ConnectionPool:
         try:
             yield connection
             is_clean = not connection.in_transaction
+        except BaseException as error:
+            _release_cursors(error)
+            raise
         finally:
             with self._changed:
                 del self._busy[call]
@@ -196,6 +200,18 @@ class ConnectionPool:
                     connection.close()
                     raise
                 sleep(RETRY_SECONDS)
+
+
+def _release_cursors(error: BaseException) -> None:
+    """Clear the local variables of the frames that an exception left.
+
+    A connection keeps its files open until the last of its cursors is gone, even after it's closed, and a traceback
+    may live long: in a task, a log record or an error report.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        clear_frames(cause.__traceback__)
+        cause = cause.__context__
 
 
 class TenantDatabase:
