@@ -43,7 +43,9 @@ def test_without_a_cache_folder_the_index_is_beside_the_data(cache_folder: Path,
 
 @pytest.mark.anyio
 async def test_a_desk_opens_while_another_process_writes_the_index(tmp_path: Path) -> None:
-    async with open_indexed_desk(tmp_path / "a") as desk:
+    async with open_indexed_desk(tmp_path / "a"):
+        pass
+    async with open_indexed_desk(tmp_path / "a") as desk:  # the first one may not know of its last changes yet
         revision = desk.engine.revision(SHARED)
     index = find_manual_index_folder(tmp_path / "a", EmbeddingConfig(source="none"))
     with closing(sqlite3.connect(index / DATABASE, isolation_level=None)) as other_process:
