@@ -81,6 +81,14 @@ def test_a_file_name_and_a_lead_in_without_a_colon_stay_with_their_code(lead: Bl
     assert lead.text in second.text.replace("`", "").replace("*", "")
 
 
+def test_a_list_item_stays_with_its_second_paragraph() -> None:
+    item, detail = ListItem(words(2).text, has_more=True), Paragraph(f"{words(3).text} Functions have been renamed.")
+    items = [part for _ in range(7) for part in (item, detail)]
+    found = [chunk.text for chunk in chunks([Heading("Changes", 1), *items])]
+    assert len(found) > 2
+    assert all(text.startswith("- ") and text.endswith("Functions have been renamed.") for text in found)
+
+
 def test_a_long_table_is_cut_between_rows_under_its_header() -> None:
     table = table_from_rows([["Name", "Size"], *([f"name-{n}", str(n)] for n in range(200))])
     made = chunks([Heading("A", 1), table])

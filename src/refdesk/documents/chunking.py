@@ -214,9 +214,11 @@ class _Chunker:
         if lead <= (room // 2 if isinstance(block, Code | Table) else room - MIN_TOKENS):
             room -= lead
         tokens, page, is_item = measure_tokens(text), get_page(block), isinstance(block, ListItem)
-        is_open = _is_lead(block, following)
+        has_more = isinstance(block, ListItem) and block.has_more
+        max_lead = room // 2 if has_more else MAX_LEAD_TOKENS
+        is_open = (has_more and tokens <= max_lead) or _is_lead(block, following)
         joiner = "\n" if is_item and before and before[-1].is_item else "\n\n"
-        if tokens <= room and not (is_open and tokens > MAX_LEAD_TOKENS):
+        if tokens <= room and not (is_open and tokens > max_lead):
             return [ChunkPiece(text, tokens, page, joiner, sections, is_open, is_item)]
         parts = list(_cut_block(block, room)) if tokens > room else [text]
         if is_open and isinstance(block, Paragraph | ListItem):

@@ -100,6 +100,8 @@ class ListItem:
     number: int = 1
     """Number of an ordered item."""
     place: Place | None = None
+    has_more: bool = False
+    """Whether the next block belongs to it, too."""
 
 
 @dataclass(frozen=True, slots=True)

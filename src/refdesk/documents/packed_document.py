@@ -35,10 +35,10 @@ from refdesk.documents.model import (
     list_sections,
 )
 
-PACKED_DOCUMENT_VERSION = 5
+PACKED_DOCUMENT_VERSION = 6
 """Raised when conversion or chunks change, so that files are converted again."""
 
-READABLE_VERSIONS = frozenset((4, PACKED_DOCUMENT_VERSION))
+READABLE_VERSIONS = frozenset((4, 5, PACKED_DOCUMENT_VERSION))
 """Versions that can be read; 4 has no terms."""
 
 ESTIMATED_PAGE = 3000

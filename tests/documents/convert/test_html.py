@@ -180,7 +180,7 @@ def test_blanks_collapse_and_characters_without_width_vanish() -> None:
 
 def test_the_paragraphs_after_an_items_first_are_paragraphs() -> None:
     assert blocks("<ul><li><p>one</p><p>more</p><pre>x</pre></li><li>two</ul>") == (
-        ListItem("one"),
+        ListItem("one", has_more=True),
         Paragraph("more"),
         Code("x"),
         ListItem("two", number=2),

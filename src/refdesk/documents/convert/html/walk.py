@@ -284,12 +284,14 @@ class HtmlWalker:
         number = _parse_int(attributes.get("value"), item.number)
         self._item = replace(item, number=number, depth=len(self._lists) - 1)
         self._lists[-1] = replace(item, number=number + 1)
-        self._defer(self._close_item)
+        self._defer(partial(self._close_item, len(self.blocks)))
         return True
 
-    def _close_item(self) -> None:
+    def _close_item(self, start: int) -> None:
         self.end_block()
         self._item = None
+        if len(self.blocks) > start + 1 and isinstance(item := self.blocks[start], ListItem):
+            self.blocks[start] = replace(item, has_more=True)
 
     def _open_terms(self, node: LexborNode, attributes: Attributes) -> bool:
         """Open a definition list, which DocBook also uses for tables of contents."""
