@@ -72,6 +72,15 @@ def test_a_passage_never_begins_in_another_section_than_its_hit() -> None:
     assert len(grow_passages("slot", [hit(chunks, 2, 0.9), hit(chunks, 1, 0.8)], 1, 1000).hits) == 1
 
 
+def test_a_chunk_between_two_hits_of_a_page_comes_before_weaker_pages() -> None:
+    page_ = page("synopsis", "options", "examples")
+    other = page("names", document="pg/names.html")
+    hits = [hit(page_, 1, 0.9), hit(page_, 3, 0.85), hit(other, 1, 0.7)]
+    room = 3 * (len(WORDS) + 110)
+    found = grow_passages("password", hits, 5, room // 4)
+    assert sorted(number for grown in found.hits for number in numbers(grown.hit.text)) == [1, 2, 3]
+
+
 def test_places_of_a_page_are_one_hit_with_the_best_place_first() -> None:
     chunks, other = page(*"abcdefgh"), page("names", document="pg/names.html")
     hits = [hit(chunks, 6, 0.9), hit(other, 1, 0.85), hit(chunks, 2, 0.8)]

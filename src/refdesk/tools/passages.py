@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import orjson
@@ -46,6 +46,9 @@ NEXT_SAME, NEXT_CHILD, NEXT_OTHER = 0.75, 0.7, 0.45
 
 PREVIOUS_SAME = 0.75
 """Value of the preceding chunk in the same section. A passage never begins in another one than its hit."""
+
+GAP_FACTOR, MAX_GAP = 0.75, 2
+"""Value of chunks between two hits of a page relative to the weaker one, and how many of them there may be."""
 
 COVERAGE_WEIGHT = 0.5
 """How much the share of query terms in a neighbouring chunk changes its value."""
@@ -298,6 +301,7 @@ class _Selection:
             (-((score / best) ** SCORE_POWER), rank, _get_place(hit.document.id, hit.chunk_id), 0)
             for rank, (hit, score) in enumerate(zip(self._hits, scores, strict=True))
         ]
+        heap += self._find_gaps(heap)
         heapify(heap)
         while heap:
             negative, rank, place, direction = heappop(heap)
@@ -312,6 +316,16 @@ class _Selection:
                     factor = self._compare(self._chunks[place], self._chunks[neighbour], step)
                     if factor:
                         heappush(heap, (-value * factor, rank, neighbour, step))
+
+    def _find_gaps(self, hits: Iterable[tuple[float, int, _Place, int]]) -> list[tuple[float, int, _Place, int]]:
+        """Return the chunks between hits that are near each other on a page, with the lower value of the two."""
+        found = []
+        by_place = sorted(hits, key=lambda hit: hit[2])
+        for (value, rank, (document, start), _), (other_value, other_rank, (other, end), _) in pairwise(by_place):
+            if document == other and end - start <= MAX_GAP + 1:
+                worst, best = max(value, other_value), min(rank, other_rank)
+                found += [(GAP_FACTOR * worst, best, (document, number), 0) for number in range(start + 1, end)]
+        return [gap for gap in found if gap[2] in self._chunks]
 
     def _add(self, place: _Place, rank: int) -> bool:
         """Select a chunk if it fits. The first one always does. Links that an agent can't open are dropped."""
