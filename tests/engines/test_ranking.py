@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.ranking import ChunkCandidate, fuse, rank, select_top
+from refdesk.engines.ranking import ChunkCandidate, compute_coverages, fuse, rank, select_top
 
 SCORE = st.floats(-1, 40) | st.just(float("nan"))
 
@@ -129,6 +129,19 @@ def test_a_passage_with_the_identifier_as_a_term_defines_it() -> None:
     for term in ("**`wal_sender_timeout` (`integer`)**", "`wal_sender_timeout`"):
         definition = candidate(2, 0.8, text=f"**other**\n\nAnother one.\n\n{term}\n\nEnds idle connections.")
         assert rank_keys("wal_sender_timeout", mention, definition)[0] == 2
+
+
+@pytest.mark.parametrize("query", ["what is a submodule", "What are submodules?", "what's a Submodule for"])
+def test_a_passage_that_defines_what_the_query_asks_for_beats_those_that_mention_it(query: str) -> None:
+    mention = candidate(1, 1.0, text="The submodule and the submodule of a submodule are updated.")
+    definition = candidate(2, 0.95, text="Nested. A **submodule** is a repository embedded inside another one.")
+    assert rank_keys(query, mention, definition) == [2, 1]
+    assert rank_keys("update a submodule", mention, definition) == [1, 2]
+
+
+def test_coverage_is_the_share_of_the_query_terms_in_text_and_headings() -> None:
+    found = [candidate(1, 1.0, text="pull the branch"), candidate(2, 1.0, path=("Pulling a branch",), text="see below")]
+    assert compute_coverages("pull branch", [*found, candidate(3, 1.0, text="pull it")]) == [1.0, 1.0, 0.5]
 
 
 def test_the_score_without_the_discount_for_its_document_is_kept() -> None:

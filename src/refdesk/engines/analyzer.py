@@ -79,6 +79,9 @@ _QUESTION = re.compile(
     r"|will|may|must|any)\b",
     re.IGNORECASE,
 )
+_DEFINITION_QUESTION = re.compile(
+    r"\W*(?:what(?:'s|\s+is|\s+are)|define)\s+(?:(?:an?|the)\s+)?(\w[^?.,;:!]{1,50}?)(?:\s+for)?\W*", re.IGNORECASE
+)
 _NAME = re.compile(r"\w*[A-Za-z0-9]_\w+|\w*[a-z][A-Z]\w*|\w{2,}(?:\.\w{2,})+")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SPACELESS_RUN = re.compile(f"[{_SPACELESS}]+")
@@ -166,6 +169,17 @@ def is_english(query: str) -> bool:
 def is_question(query: str) -> bool:
     """Whether an English query is a question in a person's own words, not keywords, a title or a statement."""
     return _QUESTION.search(query) is not None
+
+
+@lru_cache(maxsize=QUERY_CACHE_SIZE)
+def build_definition_pattern(query: str) -> re.Pattern[str] | None:
+    """Return a pattern of sentences such as "A submodule is …" if an English query asks what something is."""
+    match = _DEFINITION_QUESTION.fullmatch(query)
+    if match is None:
+        return None
+    subject = r"\s+".join(map(re.escape, match[1].removesuffix("s").split()))
+    sentence = rf"(?:^|[.:!?]\s+)(?:(?:an?|the)\s+)?{subject}s?\s+(?:is|are)\s+(?:an?|the)\b"
+    return re.compile(sentence, re.IGNORECASE | re.MULTILINE)
 
 
 def find_identifiers(query: str) -> dict[str, str]:

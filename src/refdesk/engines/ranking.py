@@ -26,6 +26,9 @@ QUESTION_LEXICAL_WEIGHT, STATEMENT_LEXICAL_WEIGHT, LEXICAL_WEIGHT = 0.45, 0.6, 0
 """Weight of the lexical score for English questions and statements, and for keywords and other languages; the semantic
 score has the rest. Who asks rarely uses the words of the answer, but claims and error messages do."""
 
+DEFINITION_LEXICAL_WEIGHT = 0.3
+"""The same for a query that asks what something is: its one or two words occur everywhere."""
+
 HEADING_WEIGHT = 0.1
 """Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 
@@ -34,6 +37,9 @@ INNER_HEADING_WEIGHT = 0.1
 
 NAME_WEIGHT = 0.2
 """Bonus for a passage that defines all identifiers of the query."""
+
+DEFINITION_WEIGHT = 0.15
+"""Bonus for a passage with a sentence that defines what the query asks for: "A submodule is …"."""
 
 SUPPORT_WEIGHT = 0.15
 """Bonus for a passage whose document has another section that scores as well: a page about the topic beats one that
@@ -160,6 +166,12 @@ def select_top(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[n
     return places[np.lexsort((keys[places], -scores[places]))[:count]]
 
 
+def compute_coverages(query: str, candidates: Sequence[ChunkCandidate]) -> list[float]:
+    """Return the weighted share of the query terms that each candidate contains."""
+    query_terms = _QueryTerms(query)
+    return [_score_lexical(query_terms, candidate) for candidate in candidates]
+
+
 def rank(query: str, candidates: Sequence[ChunkCandidate], limit: int) -> list[RankedChunk]:
     """Return the best passages: one per place, without duplicates."""
     query_terms = _QueryTerms(query)
@@ -183,6 +195,7 @@ class _QueryTerms:
         self.weights = {word: weight for word, weight in terms.items() if not analyzer.is_stop_word(word)} or terms
         self._total = sum(self.weights.values())
         self._names = analyzer.find_name_terms(query)
+        self._definition = analyzer.build_definition_pattern(query)
 
     def compute_coverage(self, found: Set[str]) -> float:
         """Return the weighted share of the terms that were found."""
@@ -201,6 +214,13 @@ class _QueryTerms:
         for term in (*candidate.path[-1:], *chain.from_iterable(terms)):
             defined |= self._names & _extract_heading_terms(term)
         return float((len(defined) / len(self._names)) ** 0.5)
+
+    def is_defined_in(self, candidate: ChunkCandidate) -> bool:
+        """Whether a passage defines what the query asks for."""
+        return (
+            self._definition is not None
+            and self._definition.search(analyzer.strip_markdown(candidate.text)) is not None
+        )
 
     def find_in_headings(self, candidate: ChunkCandidate) -> set[str]:
         """Return the terms found in the headings of a passage."""
@@ -229,6 +249,7 @@ def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandid
             inner = query_terms.weights.keys() & _extract_heading_terms(headings[-1])
             score += INNER_HEADING_WEIGHT * query_terms.compute_coverage(inner)
         score += NAME_WEIGHT * query_terms.compute_name_share(one)
+        score += DEFINITION_WEIGHT * query_terms.is_defined_in(one)
         if one.document in best:
             score += SUPPORT_WEIGHT * next(support for support, other in best[one.document] if other != one.section)
         score += LEAD_WEIGHT * max(1 - (one.ordinal - 1) / LEAD_CHUNKS, 0.0)

@@ -32,7 +32,10 @@ LEXICAL_CANDIDATES, SEMANTIC_CANDIDATES = 60, 40
 BASE_LIMIT = 15
 """Number of results these candidate counts are for. They grow in proportion for more results."""
 
-RERANKED = 20
+ESTIMATED_CANDIDATES = 20
+"""Semantic candidates whose text is read to estimate their lexical score."""
+
+RERANKED = 40
 """Candidates whose text is read for reranking; twice the limit if that is more, as only one per section is returned."""
 
 SHARED_MIN_SHARE = 0.7
@@ -71,6 +74,8 @@ class PreparedSearch:
             return 1 - given
         if not self.is_english:
             return ranking.LEXICAL_WEIGHT
+        if analyzer.build_definition_pattern(self.search.query) is not None:
+            return ranking.DEFINITION_LEXICAL_WEIGHT
         is_question = analyzer.is_question(self.search.query)
         return ranking.QUESTION_LEXICAL_WEIGHT if is_question else ranking.STATEMENT_LEXICAL_WEIGHT
 
@@ -214,11 +219,25 @@ class _Shard:
             raise EngineError(f"the index is damaged ({error}); run `refdesk reindex` to rebuild it") from error
         known = set(lexical_keys.tolist())
         new = [place for place, key in enumerate(semantic_keys.tolist()) if key not in known]
-        return _Candidates(
+        found = _Candidates(
             self.to_global(np.concatenate([lexical_keys, semantic_keys[new]])),
             np.concatenate([lexical, np.full(len(new), np.nan)]),
             np.concatenate([similarity, cosines[new]], dtype=np.float64),
         )
+        if len(lexical_keys) == prepared.scale(LEXICAL_CANDIDATES):
+            self._estimate_lexical(prepared, found, float(lexical.min()))
+        return found
+
+    def _estimate_lexical(self, prepared: PreparedSearch, found: _Candidates, highest: float) -> None:
+        """Estimate the lexical scores of the best candidates that only the semantic search found.
+
+        Those are at most the lowest one that was returned. A short query occurs in many more chunks than that.
+        """
+        unknown = np.flatnonzero(np.isnan(found.lexical))[:ESTIMATED_CANDIDATES]
+        texts = {chunk.key: chunk.to_candidate(0.0, 0.0) for chunk in self.read_chunks(found.keys[unknown])}
+        places = [place for place in unknown.tolist() if int(found.keys[place]) in texts]
+        shares = ranking.compute_coverages(prepared.search.query, [texts[int(found.keys[place])] for place in places])
+        found.lexical[places] = highest * np.square(shares)
 
     def _search_lexical(self, prepared: PreparedSearch, where: Mapping[str, Any]) -> tuple[Keys, Scores]:
         """Search the full-text index, with scores scaled to the size of the largest store.
