@@ -89,6 +89,19 @@ def test_a_file_that_fails_is_told_with_its_cause_and_the_rest_is_in(run: Callab
     assert failed["error"] == causes["handbook/broken.docx"]
 
 
+def test_newest_version_is_listed_by_its_family_but_not_removed_by_it(run: Callable[..., Any], tmp_path: Path) -> None:
+    folder(tmp_path, tea="# Tea\n\nSteep oolong.")
+    for version in ("3.9", "3.12"):
+        run("add", "handbook", "--collection", f"handbook-{version}", "--version", version)
+
+    def documents(collection: str) -> list[str]:
+        return [one["document_id"] for one in run("documents", "--collection", collection)]
+
+    assert documents("handbook") == documents("handbook@3.12") == ["handbook-3-12/tea.md"]
+    assert "no such collection" in run("collections", "remove", "handbook", code=1)
+    assert run("collections", "remove", "handbook@3.9")["removed"] == ["handbook-3-9"]
+
+
 def test_lines_of_json_are_documents(run: Callable[..., Any], tmp_path: Path) -> None:
     rows = [
         {"_id": "d1", "title": "Tea", "text": "Steep oolong.", "year": 1999},

@@ -14,6 +14,7 @@ from refdesk.cli.terminal import print_json, print_message, print_result, print_
 from refdesk.console.document_methods import STATUSES
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.collection_versions import find_collection
 from refdesk.validation import nearest_name
 
 PAGE_SIZE = 1000
@@ -50,7 +51,7 @@ async def collections(arguments: SimpleNamespace) -> int:
     names = _require_arguments(arguments.names, "NAME") if arguments.action != "list" else ()
     async with open_local_desk(arguments) as desk:
         if arguments.action == "remove":
-            ids = [await _find_collection(desk.engine, name) for name in names]
+            ids = [await _find_collection(desk.engine, name, or_newest=False) for name in names]
             removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
             return _print_removed(removed, "collection", arguments.json)
         about = {"description": arguments.description, "version": arguments.version}
@@ -95,15 +96,15 @@ async def _list_documents(engine: Engine, collection: str | None, statuses: tupl
             return found
 
 
-async def _find_collection(engine: Engine, name: str) -> str:
-    """Return the id of an existing collection, given its id or name."""
+async def _find_collection(engine: Engine, name: str, *, or_newest: bool = True) -> str:
+    """Return the id of an existing collection, given its id or name; with `or_newest`, also a family's name."""
     known = await engine.collections(LOCAL.tenant)
-    found = next((one.id for one in known if name in (one.id, one.name)), None)
+    found = find_collection(known, name, or_newest=or_newest)
     if found is None:
         nearest = nearest_name(name, [one.id for one in known])
         hint = f"did you mean {nearest!r}?" if nearest else "`refdesk collections` lists them"
         raise InvalidArguments([Problem(name, f"no such collection; {hint}")])
-    return found
+    return found.id
 
 
 def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:

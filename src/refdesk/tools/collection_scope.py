@@ -28,6 +28,7 @@ from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError, ToolFailure
 from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.support.lru import BoundedDict
+from refdesk.tools.collection_versions import find_collection
 from refdesk.validation import nearest_name, shorten
 
 ALL = "all"
@@ -103,7 +104,7 @@ class ScopeResolver:
             info = await self._projects.ensure_collection(tenant, project) if project else None
             return info or await self._engine.create_collection(tenant, DEFAULT_COLLECTION)
         try:
-            found = await self.find(tenant, name)
+            found = await self.find(tenant, name, or_newest=False)
         except CollectionNotFound:
             if name == ALL or not self._projects.creates_collections:
                 raise
@@ -112,22 +113,18 @@ class ScopeResolver:
             raise CollectionClosed(f"{found.id!r} is built in and read-only. Name another collection.")
         return found
 
-    async def find(self, tenant: TenantId, name: str) -> CollectionInfo:
+    async def find(self, tenant: TenantId, name: str, *, or_newest: bool = True) -> CollectionInfo:
+        """Return a collection by id or name; with `or_newest`, also the newest version of a family."""
         # In memory first, as every search comes through here; it misses only what another process has just created.
-        found = _find_by_name(self._engine.cached_collections(tenant), name)
+        found = find_collection(self._engine.cached_collections(tenant), name, or_newest=or_newest)
         if found is None:
             collections = await self._engine.collections(tenant)
-            found = _find_by_name(collections, name)
+            found = find_collection(collections, name, or_newest=or_newest)
             if found is None:
                 nearest = nearest_name(name.casefold(), [info.id for info in collections])
                 hint = f"Did you mean {nearest!r}?" if nearest else "r2r_list_collections lists them."
                 raise CollectionNotFound(f"There is no collection {shorten(name)!r}. {hint}")
         return found
-
-
-def _find_by_name(infos: Sequence[CollectionInfo], name: str) -> CollectionInfo | None:
-    by_id = next((info for info in infos if info.id == name), None)
-    return by_id or next((info for info in infos if info.name.casefold() == name.casefold()), None)
 
 
 @dataclass(frozen=True, slots=True)

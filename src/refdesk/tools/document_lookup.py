@@ -12,10 +12,11 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.export.markdown import format_link_target
-from refdesk.engines.base import DocumentReader
+from refdesk.engines.base import DocumentReader, Engine
 from refdesk.engines.storage.source_rows import derive_name, make_document_id
 from refdesk.errors import CannotFetch, DocumentNotFound
 from refdesk.support.edit_distance import MAX_LENGTH, find_similar, split_evenly
+from refdesk.tools.collection_versions import resolve_document_id
 from refdesk.validation import shorten
 
 TECHDOC = "techdoc://"
@@ -79,7 +80,7 @@ def format_suggestions(names: Sequence[str]) -> str:
     return f"Did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
 
 
-async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference: str) -> tuple[str, str]:
+async def resolve_reference(engine: Engine, tenant: TenantId, reference: str) -> tuple[str, str]:
     """Return document id and fragment of a reference. What isn't known is returned as it is."""
     address, _, fragment = reference.partition("#")
     fragment = unquote(fragment)
@@ -95,7 +96,8 @@ async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference:
     for scheme in _DOCUMENT_SCHEMES:
         if address.startswith(scheme):
             address = unquote(address.removeprefix(scheme).partition("?")[0])
-    return posixpath.normpath(address) if "./" in address else address, fragment
+    id = posixpath.normpath(address) if "./" in address else address
+    return resolve_document_id(engine.cached_collections(tenant), id), fragment
 
 
 # Links, rewritten to ids that `get_document` opens, or to their label alone.

@@ -16,6 +16,7 @@ from refdesk.calls import Call, TenantId, resource_entry, text_content, tool_ans
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from refdesk.engines.base import CollectionInfo, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.collection_versions import find_collection, get_family, list_names, resolve_document_id
 from refdesk.tools.document_lookup import TECHDOC, build_document_not_found, resolve_links, resolve_reference
 from refdesk.tools.federation import Federation, ForeignPassage, SourceResult, fuse_rankings, summarize_sources
 from refdesk.tools.fragments import TextPlace, locate
@@ -28,8 +29,8 @@ from refdesk.tools.registry import Registry, add_tools, tool
 TOOLSET = "docs"
 ALL = "all"
 
-MANUAL_PATH = "docs"
-"""Path of the built-in manual in its URI; stable, as clients may have stored it."""
+CONTENTS_PATH = "docs"
+"""Path of a set's contents in its URI; stable, as clients may have stored it."""
 
 MAX_LISTED_DOCUMENTS = 1000
 """Documents in a set's table of contents: more than fit."""
@@ -80,7 +81,7 @@ class Documentation:
 
     def list_doc_types(self, call: Call) -> list[str]:
         """Return `all` and every set and federated source that the caller can search."""
-        own = [entry.id for entry in self._engine.cached_collections(call.caller.tenant)]
+        own = list_names(self._engine.cached_collections(call.caller.tenant))
         sources = self._federation.list_sources(call) if self._federation is not None else []
         return [ALL, *own, *(source for source in sources if source not in own)]
 
@@ -107,17 +108,17 @@ class Documentation:
 
     async def _run_search(self, arguments: SearchDocumentation, call: Call, is_federated: bool) -> dict[str, Any]:
         query, doc_type, federation = arguments.query, arguments.doc_type, self._federation
-        is_own = any(entry.id == doc_type for entry in self._engine.cached_collections(call.caller.tenant))
-        names = () if doc_type == ALL else (doc_type,)
+        own_set = find_collection(self._engine.cached_collections(call.caller.tenant), doc_type)
+        names = () if doc_type == ALL else (own_set.id if own_set else doc_type,)
 
         async def search_own() -> Passages:
-            if names and not is_own:
+            if names and own_set is None:
                 return Passages()
             search = Search(query, limit=arguments.max_results, collections=names)
             return await search_passages(self._engine, call.caller.tenant, search, arguments.max_tokens)
 
         sources: Sequence[SourceResult] = ()
-        if is_federated and federation is not None and not is_own:
+        if is_federated and federation is not None and own_set is None:
             only = doc_type if names else None
             own, sources = await asyncio.gather(search_own(), federation.search(query, call, only))
         else:
@@ -190,10 +191,12 @@ class TechdocResources:
         self._engine = engine
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        for entry in self._engine.cached_collections(call.caller.tenant):
+        collections = self._engine.cached_collections(call.caller.tenant)
+        for entry in collections:
             version = f", version {entry.version}" if entry.version else ""
             description = f"{entry.description or entry.name}{version}: contents of {entry.documents} documents"
-            yield resource_entry(entry.id, entry.name, description, "text/markdown", uri=self._build_uri(entry))
+            uri = self._build_uri(entry, collections)
+            yield resource_entry(entry.id, entry.name, description, "text/markdown", uri=uri)
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
         title, description = "A document of the documentation", "One document as Markdown."
@@ -202,39 +205,50 @@ class TechdocResources:
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if not uri.startswith(self.SCHEME):
             return None
-        path = unquote(uri.removeprefix(self.SCHEME))
-        text = await self._format_contents(path, call.caller.tenant)
+        tenant, path = call.caller.tenant, unquote(uri.removeprefix(self.SCHEME))
+        text = await self._format_contents(path, tenant)
         if text is None:
-            document = await self._engine.read(call.caller.tenant, path)
+            id = resolve_document_id(self._engine.cached_collections(tenant), path)
+            document = await self._engine.read(tenant, id)
             text = format_document(document) if document else None
         return None if text is None else [{"uri": uri, "mimeType": "text/markdown", "text": text}]
 
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
-        sets = [entry.id for entry in self._engine.cached_collections(tenant)]
+        collections = self._engine.cached_collections(tenant)
         if name == "doc_type":
-            return [id for id in sets if id.startswith(value)]
+            return [each for each in list_names(collections) if each.startswith(value)]
         if name != "path":
             raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
         paths: list[str] = []
-        for prefix in [context["doc_type"]] if "doc_type" in context else sets:
-            ids = await self._engine.list_document_ids(tenant, prefix=f"{prefix}/{value}")
+        chosen = find_collection(collections, context["doc_type"]) if "doc_type" in context else None
+        for entry in [chosen] if chosen else () if "doc_type" in context else collections:
+            ids = await self._engine.list_document_ids(tenant, prefix=f"{entry.id}/{value}")
             paths += [id.partition("/")[2] for id in ids]
         return paths
 
     async def _format_contents(self, path: str, tenant: TenantId) -> str | None:
-        for entry in self._engine.cached_collections(tenant):
-            if f"{self.SCHEME}{path}" == self._build_uri(entry):
-                ids = await self._engine.list_document_ids(tenant, prefix=f"{entry.id}/", limit=MAX_LISTED_DOCUMENTS)
-                lines = fit_lines(f"- [{id}]({self.SCHEME}{id})" for id in ids)
-                more = entry.documents - len(lines)
-                footer = f"- … {more} more; r2r_list_documents with collection_id {entry.id!r} lists all"
-                return "\n".join([f"# {entry.name}", "", *lines, *([footer] if more > 0 else [])])
-        return None
+        """Return the contents of the set that a path names: by its id twice, or by any of its names and `docs`."""
+        name, _, rest = path.partition("/")
+        entry = find_collection(self._engine.cached_collections(tenant), name)
+        if entry is None or rest not in (entry.id, CONTENTS_PATH):
+            return None
+        document = f"{entry.id}/{CONTENTS_PATH}"
+        if rest == CONTENTS_PATH and not entry.shared and await self._engine.filter_ids(tenant, [document]):
+            return None
+        ids = await self._engine.list_document_ids(tenant, prefix=f"{entry.id}/", limit=MAX_LISTED_DOCUMENTS)
+        lines = fit_lines(f"- [{id}]({self.SCHEME}{id})" for id in ids)
+        more = entry.documents - len(lines)
+        footer = f"- … {more} more; r2r_list_documents with collection_id {entry.id!r} lists all"
+        return "\n".join([f"# {entry.name}", "", *lines, *([footer] if more > 0 else [])])
 
     @classmethod
-    def _build_uri(cls, entry: CollectionInfo) -> str:
-        return f"{cls.SCHEME}{entry.id}/{MANUAL_PATH if entry.shared else entry.id}"
+    def _build_uri(cls, entry: CollectionInfo, collections: Sequence[CollectionInfo]) -> str:
+        family = get_family(entry)
+        if family != entry.id:
+            is_newest = find_collection(collections, family) is entry
+            return f"{cls.SCHEME}{family if is_newest else f'{family}@{entry.version}'}/{CONTENTS_PATH}"
+        return f"{cls.SCHEME}{entry.id}/{CONTENTS_PATH if entry.shared else entry.id}"
 
 
 @dataclass(frozen=True, slots=True)

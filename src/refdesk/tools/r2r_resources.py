@@ -20,6 +20,7 @@ from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
 from refdesk.tools.collection_scope import ALL, Projects, ScopeResolver
+from refdesk.tools.collection_versions import find_collection, list_names, resolve_document_id
 from refdesk.tools.paging import MAX_CHARACTERS, format_document, format_section
 from refdesk.tools.prompts import Prompt, PromptArgument
 from refdesk.tools.r2r import STATUSES, TOOLSET
@@ -88,7 +89,7 @@ class KnowledgeResources:
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
         if template == COLLECTION_TEMPLATE and name == "collection_id":
-            return [entry.id for entry in self._engine.cached_collections(tenant) if entry.id.startswith(value)]
+            return [each for each in list_names(self._engine.cached_collections(tenant)) if each.startswith(value)]
         if template == DOCUMENT_TEMPLATE and name == "document_id":
             return list(await self._engine.list_document_ids(tenant, prefix=value, limit=MAX_COMPLETIONS + 1))
         if template == DOCUMENT_TEMPLATE and name == "section_id":
@@ -115,7 +116,7 @@ class KnowledgeResources:
         }
 
     async def _describe_collection(self, tenant: TenantId, id: str) -> dict[str, Any] | None:
-        info = next((entry for entry in await self._engine.collections(tenant) if entry.id == id), None)
+        info = find_collection(await self._engine.collections(tenant), id)
         if info is None:
             return None
         return {
@@ -137,11 +138,12 @@ class KnowledgeResources:
 
     async def _read_document(self, tenant: TenantId, rest: str) -> str | None:
         path, _, query = rest.partition("?")
+        id = resolve_document_id(self._engine.cached_collections(tenant), unquote(path))
         section_id = parse_qs(query).get("section_id", [None])[0]
         if section_id is None:
-            document = await self._engine.read(tenant, unquote(path))
+            document = await self._engine.read(tenant, id)
             return format_document(document) if document else None
-        packed = await self._engine.open(tenant, unquote(path))
+        packed = await self._engine.open(tenant, id)
         if packed is None:
             return None
 
@@ -230,7 +232,7 @@ class KnowledgePrompts:
         )
 
     def _list_collections(self, call: Call) -> list[str]:
-        return [ALL, *(entry.id for entry in self._engine.cached_collections(call.caller.tenant))]
+        return [ALL, *list_names(self._engine.cached_collections(call.caller.tenant))]
 
     async def _list_newest(self, arguments: Mapping[str, str], call: Call) -> tuple[str, Sequence[DocumentStatus]]:
         """Return the scope label and the most recently updated documents."""

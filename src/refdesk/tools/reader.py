@@ -19,7 +19,7 @@ from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
-from refdesk.engines.base import DocumentReader
+from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import build_document_not_found, resolve_links, resolve_reference, rewrite_links
@@ -205,7 +205,7 @@ class AvailableTools(Result):
 class Reader:
     """Tools of the toolset `reader`."""
 
-    engine: DocumentReader
+    engine: Engine
     conversions: Conversions
     windows: RemoteWindows | None
     """The service to read chunk windows from, if not from the documents here."""
