@@ -171,6 +171,14 @@ class CannotConvert(ToolFailure):
     """The file is damaged, encrypted, too large or in another format, or its conversion exceeded a limit."""
 
 
+class UnsupportedFile(CannotConvert):
+    """No tool of the client's server converts files of this type."""
+
+
+class FileTooLarge(CannotConvert):
+    """The file exceeds the limit for conversion, or for sending its content."""
+
+
 class ConverterUnavailable(CannotConvert):
     """The converter cannot be started at the moment."""
 
@@ -336,14 +344,16 @@ class ServerLacks(DependencyError):
 class ServerRefused(RefdeskError):
     """Error of a downstream server, forwarded with its own code, message and data.
 
-    Its data is merged with the common keys. A value that isn't an object is under `data`.
+    Its data is merged with the common keys. A value that isn't an object is under `data`. Without `has_code`, the
+    server returned a failed tool's result, and the code is only the nearest one.
     """
 
-    def __init__(self, server: str, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, server: str, code: int, message: str, data: Any = None, *, has_code: bool = True) -> None:
         fields = data if isinstance(data, dict) else {} if data is None else {"data": data}
         super().__init__(message, data={"server": server, **fields})
         self.code = code
         self.given = data
+        self.has_code = has_code
 
 
 class ConfigError(RefdeskError):

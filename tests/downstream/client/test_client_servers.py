@@ -82,7 +82,9 @@ async def test_a_desk_converts_what_it_is_sent_and_exports_all_of_it(serve: Serv
         assert "<h1" in await client.export(short, "html")
         with pytest.raises(ServerRefused) as caught:
             await client.export("doc-unknown")
-        assert map_error(caught.value).code == "E303"
+        unknown = map_error(caught.value)
+        assert (unknown.code, unknown.retryable, unknown.suggested_action) == ("E303", False, "Convert it again")
+        assert unknown.original_code is None, "a failed tool has no code"
         broken = tmp_path / "broken.pdf"
         broken.write_bytes(b"%PDF-1.7 that is none")
         with pytest.raises(ServerRefused) as failed:

@@ -12,9 +12,12 @@ from refdesk.downstream.client.error_mapping import ERRORS, map_error
 from refdesk.errors import (
     BreakerOpen,
     CannotConvert,
+    CannotFetch,
     CannotOpen,
+    CannotReach,
     DeadlineExceeded,
     EngineError,
+    FileTooLarge,
     InvalidArguments,
     Overloaded,
     Problem,
@@ -29,7 +32,10 @@ from refdesk.errors import (
     ServerTooSlow,
     Unauthenticated,
     UnknownTool,
+    UnsupportedFile,
 )
+
+CODES = {"E001", "E002", "E003", "E101", "E102", "E201", "E202", "E203", "E204", "E205", "E302", "E303"}
 
 BY_CODE = {
     -32700: ("E203", False),
@@ -79,7 +85,11 @@ def test_an_unknown_code_may_pass(code: int) -> None:
         (RuntimeError("nobody foresaw it"), "E201", True),
         (UnknownTool("no such tool"), "E204", False),
         (InvalidArguments([Problem("query", "is missing")]), "E203", False),
-        (CannotOpen("no such file"), "E203", False),
+        (CannotOpen("no such file"), "E001", False),
+        (UnsupportedFile("an .exe"), "E002", False),
+        (FileTooLarge("101 MB"), "E003", False),
+        (CannotFetch("no host"), "E101", False),
+        (CannotReach("refused"), "E102", True),
         (CannotConvert("too large"), "E302", False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
@@ -89,6 +99,19 @@ def test_what_keeps_a_server_from_answering_has_a_code_too(error: Exception, cod
     assert (app.code, app.retryable) == (code, is_retryable)
     assert app.message
     assert app.suggested_action
+    assert app.original_code is None, "no server sent it"
+    assert "originalMCPCode" not in app.to_dict()
+
+
+def test_application_error_is_an_object_with_the_keys_of_the_catalogue() -> None:
+    assert map_error({"code": -32001, "message": "after 60 s"}).to_dict() == {
+        "code": "E202",
+        "message": "after 60 s",
+        "userMessage": "The request took too long",
+        "suggestedAction": "Try again",
+        "retryable": True,
+        "originalMCPCode": -32001,
+    }
 
 
 @pytest.mark.parametrize(
@@ -129,6 +152,7 @@ def test_an_error_without_a_code_or_a_message_is_mapped_all_the_same(error: dict
     app = map_error(error)
     assert app.code == "E201"
     assert app.message
+    assert app.original_code is None
 
 
 def test_every_error_of_ours_has_an_app_code() -> None:
@@ -136,4 +160,4 @@ def test_every_error_of_ours_has_an_app_code() -> None:
     for kind in kinds - {ServerRefused}:
         error = kind.__new__(kind)
         RefdeskError.__init__(error, "why")
-        assert map_error(error).code in {"E201", "E202", "E203", "E204", "E205", "E302", "E303"}, kind
+        assert map_error(error).code in CODES, kind

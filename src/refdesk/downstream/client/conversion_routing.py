@@ -22,13 +22,14 @@ from refdesk.documents.file_limits import EXPORT_SECONDS, MAX_FILE_BYTES, MEGABY
 from refdesk.downstream.client.mcp_client import ToolResult
 from refdesk.errors import (
     ERROR_META,
-    CannotConvert,
     CannotFetch,
     CannotOpen,
+    FileTooLarge,
     InvalidCall,
     ServerRefused,
     ServerTalksNonsense,
     UnknownTool,
+    UnsupportedFile,
 )
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ class ServerDocument:
 def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
     """Return the tool call for a file or URL. With `size`, the file isn't accessed.
 
-    Raises CannotConvert for an unsupported type, CannotOpen for a path that isn't a file, and CannotFetch for an
-    invalid URL.
+    Raises UnsupportedFile, FileTooLarge, CannotOpen for a path that isn't a file, and CannotFetch for an invalid URL.
     """
     text = os.fspath(source)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
@@ -96,9 +96,9 @@ def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
     tool = TOOLS.get(path.suffix.lower())
     if tool is None:
         kind = f"files that end with {path.suffix!r}" if path.suffix else "files without an extension"
-        raise CannotConvert(f"There is no tool for {kind} ({path.name!r}); known are {' '.join(TOOLS)}.")
+        raise UnsupportedFile(f"There is no tool for {kind} ({path.name!r}); known are {' '.join(TOOLS)}.")
     if size > MAX_FILE_BYTES:
-        raise CannotConvert(
+        raise FileTooLarge(
             f"{path.name!r} has {size / MEGABYTE:.1f} MB; files of more than 100 MB are not converted. Split it."
         )
     return Route(tool, {"file_path": str(path.absolute())}, get_time_limit(size), path, size)
@@ -148,7 +148,7 @@ def adapt_route(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
 def _with_content(wanted: Route, path: Path) -> Route:
     if wanted.size > MAX_SENT_BYTES:
         megabytes = wanted.size / 1_000_000
-        raise CannotConvert(f"The file has {megabytes:.1f} MB; only {MAX_SENT_BYTES / 1_000_000:g} MB can be sent.")
+        raise FileTooLarge(f"The file has {megabytes:.1f} MB; only {MAX_SENT_BYTES / 1_000_000:g} MB can be sent.")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -184,7 +184,7 @@ def _get_structured(server: str, failure: int, result: ToolResult) -> Mapping[st
     if result.is_error:
         meta = result.raw.get("_meta")
         data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
-        raise ServerRefused(server, failure, result.text or "it failed without a message", data)
+        raise ServerRefused(server, failure, result.text or "it failed without a message", data, has_code=False)
     return result.structured if isinstance(result.structured, Mapping) else {}
 
 

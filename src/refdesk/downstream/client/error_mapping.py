@@ -20,14 +20,26 @@ class AppError:
     """An application error. Those of the tables below lack the message."""
 
     code: str
-    """E2xx: connection and protocol. E3xx: document processing."""
+    """E0xx: file. E1xx: URL. E2xx: connection and protocol. E3xx: document processing."""
     message: str
     """The original message, for logs."""
     user_message: str
     suggested_action: str
     retryable: bool
     original_code: int | None = None
-    """The JSON-RPC error code, if there was one."""
+    """The code of the server's JSON-RPC error, if it sent one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the error as a JSON object with camel case keys; `originalMCPCode` only if there is one."""
+        original = {} if self.original_code is None else {"originalMCPCode": self.original_code}
+        return {
+            "code": self.code,
+            "message": self.message,
+            "userMessage": self.user_message,
+            "suggestedAction": self.suggested_action,
+            "retryable": self.retryable,
+            **original,
+        }
 
 
 def _retryable(code: str, user_message: str, action: str = AGAIN) -> AppError:
@@ -65,7 +77,7 @@ ERRORS: Mapping[int, AppError] = MappingProxyType(
 _NOT_ALLOWED = _permanent("E201", "The service does not accept the credentials", "Check the key or token")
 _BUSY = _retryable("E201", "The processing service is busy", LATER)
 _UNUSABLE = _permanent("E302", "The document cannot be converted", "Try another file")
-_CANNOT_OPEN = _permanent("E203", "The file or address cannot be opened", "Check what was entered")
+_UNREACHABLE = _retryable("E102", "The address cannot be reached", LATER)
 
 _MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], AppError], ...] = (
     (errors.ServerLacks, NO_TOOLS),
@@ -78,9 +90,13 @@ _MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], AppError], ...] = (
     (errors.Overloaded, _BUSY),
     (errors.Refused, _NOT_ALLOWED),
     (errors.UnknownTool, NO_SUCH_TOOL),
+    (errors.DocumentNotFound, _permanent("E303", "The document is no longer available", "Convert it again")),
+    (errors.CannotOpen, _permanent("E001", "The file cannot be opened", "Check its name and folder")),
+    (errors.UnsupportedFile, _permanent("E002", "Files of this type are not supported", "Choose another file")),
+    (errors.FileTooLarge, _permanent("E003", "The file is too large", "Split it, or choose a smaller one")),
     (errors.CannotConvert, _UNUSABLE),
-    (errors.CannotOpen, _CANNOT_OPEN),
-    (errors.CannotFetch, _CANNOT_OPEN),
+    (errors.CannotReach, _UNREACHABLE),
+    (errors.CannotFetch, _permanent("E101", "The address cannot be used", "Check the address")),
     (OSError, UNAVAILABLE),
 )
 """Mappings by exception type, most specific first. Other types are mapped by code."""
@@ -93,16 +109,21 @@ def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
 
     Refdesk servers put the error type into `data.type`: their -32002 is a rejected credential, not a failed conversion.
     """
+    if isinstance(error, errors.ServerRefused):
+        mapped = replace(_map_answer(error.code, error.given), message=error.detail)
+        return replace(mapped, original_code=error.code) if error.has_code else mapped
     if isinstance(error, Mapping):
-        code, text = error.get("code"), error.get("message")
-        number = code if isinstance(code, int) and not isinstance(code, bool) else errors.INTERNAL_ERROR
-        error = errors.ServerRefused("", number, str(text or "no reason given"), error.get("data"))
-    if not isinstance(error, errors.RefdeskError):
-        entry, message, original = _map_type(type(error)), str(error) or type(error).__name__, None
-    else:
-        kind = _get_reported_type(error.given) if isinstance(error, errors.ServerRefused) else type(error)
-        entry, message, original = (kind and _map_type(kind)) or ERRORS.get(error.code), error.detail, error.code
-    return replace(entry or UNEXPECTED, message=message, original_code=original)
+        code = error.get("code")
+        number = code if isinstance(code, int) and not isinstance(code, bool) else None
+        mapped = _map_answer(errors.INTERNAL_ERROR if number is None else number, error.get("data"))
+        return replace(mapped, message=str(error.get("message") or "no reason given"), original_code=number)
+    by_code = ERRORS.get(error.code) if isinstance(error, errors.RefdeskError) else None
+    return replace(_map_type(type(error)) or by_code or UNEXPECTED, message=str(error) or type(error).__name__)
+
+
+def _map_answer(code: int, data: Any) -> AppError:
+    kind = _get_reported_type(data)
+    return (kind and _map_type(kind)) or ERRORS.get(code) or UNEXPECTED
 
 
 def _map_type(kind: type[BaseException]) -> AppError | None:
