@@ -26,6 +26,7 @@ PRINTED = [
     r"Hello Ada\n1(\.0)? of 3(\.0)?\n2.*\n3.*\n",
     r"E201 .* Try again True\n",
     r"doc-\w+ \d+\n",
+    r"convert_pdf 180.0\n\{'code': 'E204', .*'originalMCPCode': -32601\}\n",
 ]
 
 

@@ -70,6 +70,7 @@ def add_envelope(
     params: Mapping[str, Any] | None,
     capabilities: Mapping[str, Any] | None = None,
     level: str | None = None,
+    client_info: Mapping[str, Any] = CLIENT_INFO,
 ) -> dict[str, Any]:
     """Add the protocol's `_meta` keys, for servers without a handshake.
 
@@ -79,7 +80,7 @@ def add_envelope(
     meta = original.get("_meta")
     envelope: dict[str, Any] = {
         f"{RESERVED_PREFIX}protocolVersion": version,
-        f"{RESERVED_PREFIX}clientInfo": CLIENT_INFO,
+        f"{RESERVED_PREFIX}clientInfo": client_info,
         f"{RESERVED_PREFIX}clientCapabilities": CLIENT_CAPABILITIES if capabilities is None else capabilities,
     }
     if isinstance(meta, dict):

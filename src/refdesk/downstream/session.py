@@ -94,13 +94,15 @@ class ServerProfile:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Client side of a session: declared capabilities, acceptance check and fallback callbacks."""
+    """Client side of a session: declared capabilities, acceptance check, fallback callbacks and name."""
 
     capabilities: Mapping[str, Any] = field(default_factory=lambda: CLIENT_CAPABILITIES)
     check: Callable[[ServerProfile], None] | None = None
     """Raises a RefdeskError to reject a server before the handshake completes."""
     fallback: Callbacks | None = None
     """Callbacks for server requests that belong to no call."""
+    client_info: Mapping[str, Any] = field(default_factory=lambda: CLIENT_INFO)
+    """Name and version that the client introduces itself with."""
 
 
 DEFAULT_OPTIONS = SessionOptions()
@@ -198,7 +200,8 @@ class Session:
         headers = None
         if self.server_profile.is_modern:
             capabilities = self._options.capabilities if capabilities is None else capabilities
-            params = add_envelope(self.server_profile.version, params, capabilities, self.level)
+            info = self._options.client_info
+            params = add_envelope(self.server_profile.version, params, capabilities, self.level, info)
             mirrored = self.mirrored.get(params.get("name", "")) if method == "tools/call" and self.mirrored else None
             headers = build_headers(self.server_profile.version, method, params, mirrored)
         elif params is not None and "_meta" in params:
@@ -312,7 +315,8 @@ class Session:
 
     async def _initialize_or_discover(self, version: str) -> ServerProfile:
         """Run the handshake, or `server/discover` if the server rejects it."""
-        params = {"protocolVersion": version, "capabilities": self._options.capabilities, "clientInfo": CLIENT_INFO}
+        capabilities, info = self._options.capabilities, self._options.client_info
+        params = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": info}
         try:
             answer = await self.peer.request("initialize", params)
         except ServerRefused:
@@ -328,7 +332,7 @@ class Session:
 
     async def _discover(self) -> ServerProfile | None:
         """Return what a server without a handshake declares, or None if it has one."""
-        params = add_envelope(NEWEST_MODERN, None, self._options.capabilities)
+        params = add_envelope(NEWEST_MODERN, None, self._options.capabilities, client_info=self._options.client_info)
         headers = build_headers(NEWEST_MODERN, "server/discover", params, None)
         try:
             answer = await self.peer.request("server/discover", params, headers=headers)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,8 +15,18 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 import refdesk
-from refdesk.downstream.client.error_mapping import map_error
-from refdesk.downstream.client.mcp_client import Client
+from refdesk.client import (
+    Client,
+    Implementation,
+    InitializeParams,
+    JsonRpcNotification,
+    JsonRpcRequest,
+    ServerInfo,
+    ToolCallParams,
+    ToolCallResult,
+    ToolDefinition,
+    map_error,
+)
 from refdesk.errors import (
     BreakerOpen,
     ClientCannot,
@@ -127,6 +137,49 @@ async def test_only_what_there_is_a_handler_for_is_offered(tmp_path: Path) -> No
         pass
     assert read_sent(tmp_path / "none")[0]["params"]["capabilities"] == {}
     assert read_sent(tmp_path / "two")[0]["params"]["capabilities"].keys() == {"roots", "sampling"}
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
+async def test_client_introduces_itself_with_the_given_name(tmp_path: Path, version: str) -> None:
+    info: Implementation = {"name": "hx-docling-ui", "version": "1.0.0"}
+    command = [sys.executable, str(RECORDING), str(tmp_path / "sent")]
+    async with refdesk.connect(command, client_info=info, protocol_version=version) as client:
+        assert client.capabilities == {"tools": {}}
+    sent = read_sent(tmp_path / "sent")
+    initialize = next(message["params"] for message in sent if message["method"] == "initialize")
+    assert initialize["clientInfo"] == info
+    for message in sent:
+        if message["method"] == "server/discover":
+            assert message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"] == info
+
+
+@pytest.mark.parametrize("info", [{}, {"name": "ui"}, {"name": "", "version": "1"}, {"name": "ui", "version": 1}])
+async def test_client_without_name_or_version_is_rejected(info: Any) -> None:
+    with pytest.raises(ConfigError, match="client_info needs a name and a version"):
+        async with refdesk.connect(SILENT, client_info=info):
+            raise AssertionError
+
+
+async def test_messages_on_the_wire_have_the_keys_of_their_types(tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    async with refdesk.connect([sys.executable, str(RECORDING), str(sent)]) as client:
+        (tool,) = await client.tools()
+        result = await client.call(tool["name"])
+        server = client.server
+    check_keys(server, ServerInfo)
+    check_keys(tool, ToolDefinition)
+    check_keys(result.raw, ToolCallResult)
+    initialize, initialized, _, call = read_sent(sent)
+    check_keys(initialize, JsonRpcRequest)
+    check_keys(initialize["params"], InitializeParams)
+    check_keys(initialized, JsonRpcNotification)
+    check_keys(call, JsonRpcRequest)
+    check_keys(call["params"], ToolCallParams)
+
+
+def check_keys(message: Mapping[str, Any], kind: Any) -> None:
+    """Whether a message has the required keys of its type, and no other than the optional ones."""
+    assert kind.__required_keys__ <= message.keys() <= kind.__required_keys__ | kind.__optional_keys__, kind
 
 
 async def test_the_revision_is_the_one_of_the_environment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,9 @@ from refdesk.config.server_entries import read_entries
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.client.handlers import Handlers, OnChange, OnElicitation, OnLog, OnProgress, OnRoots, OnSampling
 from refdesk.downstream.client.mcp_client import Client
+from refdesk.downstream.client.messages import Implementation
 from refdesk.downstream.connection.connection import Status
+from refdesk.downstream.request_meta import CLIENT_INFO
 from refdesk.errors import ConfigError
 
 # A library doesn't log until the program configures logging.
@@ -47,6 +49,7 @@ async def connect(
     connect_timeout: float | None = None,
     connect_tries: int | None = None,
     protocol_version: str | None = None,
+    client_info: Implementation | None = None,
     tool_cache_seconds: float | None = None,
     require_tools: bool = True,
     on_sampling: OnSampling | None = None,
@@ -63,7 +66,7 @@ async def connect(
 
     `target` is a URL, a command (a string or a list of words), servers as in other clients' files, or a configuration.
     Missing options come from the target, or from `MCP_PROTOCOL_VERSION` and `MCP_TOOL_CACHE_TTL` (milliseconds). `env`
-    and `headers` are added to those of the target.
+    and `headers` are added to those of the target. `client_info` is the name and version that the server sees.
 
     Raises ConfigError for an invalid target, ServerAway if all connection attempts fail, and ServerLacks if tools are
     required and the server has none.
@@ -71,6 +74,9 @@ async def connect(
     overrides: dict[str, Any] = {"env": env, "cwd": cwd, "headers": headers, "connect_tries": connect_tries}
     seconds = {"call": timeout, "capabilities": list_timeout, "connect": connect_timeout}
     overrides |= {f"{phase}_timeout_seconds": value for phase, value in seconds.items()}
+    info = dict(CLIENT_INFO if client_info is None else client_info)
+    if not all(isinstance(info.get(key), str) and info[key] for key in ("name", "version")):
+        raise ConfigError([f"{_SOURCE}: client_info needs a name and a version, both of them text"])
     server, settings = find_target(target, name, overrides, environ)
     defaults = read_defaults(environ)
     ttl = settings.cache_ttl_seconds if tool_cache_seconds is None else tool_cache_seconds
@@ -81,6 +87,7 @@ async def connect(
         protocol_version=protocol_version or defaults.protocol_version,
         tool_cache_seconds=defaults.tool_cache_ttl_seconds if ttl is None else ttl,
         require_tools=require_tools,
+        client_info=info,
         on_status=on_status,
     )
     async with client.run(log_level):

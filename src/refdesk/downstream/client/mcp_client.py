@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.client.handlers import Handlers, OnProgress
+from refdesk.downstream.client.messages import ServerCapabilities, ServerInfo, ToolDefinition
 from refdesk.downstream.connection.connection import Connection, Status
 from refdesk.downstream.jsonrpc import Message
 from refdesk.downstream.session import LISTS, ListName, ServerProfile, SessionOptions
@@ -151,6 +152,7 @@ class Client:
         protocol_version: str | None,
         tool_cache_seconds: float,
         require_tools: bool,
+        client_info: Mapping[str, Any],
         on_status: Callable[[Status], None] | None = None,
     ) -> None:
         self.name = name
@@ -169,7 +171,7 @@ class Client:
             protocol_version=protocol_version,
             on_notification=self._on_notification,
             on_status=self._handle_status,
-            options=SessionOptions(handlers.capabilities, self._check, self._callbacks),
+            options=SessionOptions(handlers.capabilities, self._check, self._callbacks, client_info),
         )
         self._tools = ToolCache(partial(self._list, "tools"), tool_cache_seconds)
 
@@ -186,9 +188,9 @@ class Client:
         return self._connection.dependency.state
 
     @property
-    def server(self) -> Mapping[str, Any]:
+    def server(self) -> ServerInfo:
         """The server's description of itself: `name`, `version` and so on."""
-        return self._profile.info
+        return cast("ServerInfo", self._profile.info)
 
     @property
     def protocol_version(self) -> str:
@@ -199,6 +201,11 @@ class Client:
     def instructions(self) -> str | None:
         """The server's usage instructions."""
         return self._profile.instructions
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server declared to support."""
+        return cast("ServerCapabilities", self._profile.capabilities)
 
     def has_capability(self, capability: str) -> bool:
         """Whether the server declared a capability, or part of one: `tools`, `tools.listChanged`."""
@@ -234,21 +241,20 @@ class Client:
             params["_meta"] = {"progressToken": "1"}
         return ToolResult.of(self.name, await self._request("tools/call", params, timeout, progress))
 
-    async def tools(self) -> tuple[Definition, ...]:
+    async def tools(self) -> tuple[ToolDefinition, ...]:
         """Return the definitions of all tools, at most as old as the cache allows."""
-        return tuple((await self._tools.all()).values())
+        return cast("tuple[ToolDefinition, ...]", tuple((await self._tools.all()).values()))
 
-    async def tool(self, name: str) -> Definition:
+    async def tool(self, name: str) -> ToolDefinition:
         """Return the definition of a tool. Raises UnknownTool if a fresh list doesn't have it either."""
         found = await self._tools.find(name)
         if found is None:
             raise UnknownTool(f"The server {self.name!r} has no tool {name[:100]!r}")
-        return found
+        return cast("ToolDefinition", found)
 
     async def tool_schema(self, name: str) -> Mapping[str, Any]:
         """Return the input schema of a tool."""
-        schema: Mapping[str, Any] = (await self.tool(name)).get("inputSchema") or {"type": "object"}
-        return schema
+        return (await self.tool(name)).get("inputSchema") or {"type": "object"}
 
     def invalidate(self) -> None:
         """Clear the tool cache."""

@@ -42,7 +42,7 @@ from refdesk.inbound.mcp.revisions import (
     SERVER_INFO,
     STATUSES,
     SUBSCRIPTION_ID_META,
-    InitializeParams,
+    HandshakeParams,
     ListenParams,
     SetLevelParams,
     SubscribeParams,
@@ -264,7 +264,7 @@ class McpDispatcher:
 
     def _initialize(self, params: Mapping[str, Any], context: RequestContext, session: Session | None) -> Result:
         log_client_info("initialize", params, context)
-        declared = validate(InitializeParams, params)
+        declared = validate(HandshakeParams, params)
         requested = declared.protocol_version
         revision = requested if requested in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[-1]
         if session is not None:

@@ -98,7 +98,7 @@ class ClientInfo(_Params):
     version: str
 
 
-class InitializeParams(_Params):
+class HandshakeParams(_Params):
     """Parameters of `initialize`."""
 
     capabilities: dict[str, Any]
