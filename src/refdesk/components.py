@@ -137,7 +137,7 @@ class Desk:
     def monitor_dependencies(self, *dependencies: Dependency | None) -> None:
         """Monitor the external dependencies of components. None is the dependency of a component without one."""
         for dependency in filter(None, dependencies):
-            dependency.watch(self.metrics, BreakerLog(self.log))
+            dependency.watch(self.metrics, BreakerLog())
             self.dependencies.append(dependency)
 
 
@@ -181,7 +181,7 @@ async def open_components(
 def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) -> AbstractAsyncContextManager[Fleet]:
     """Open the fleet, without any servers yet."""
     folder = config.data_path / "downstream"
-    breaker_log = BreakerLog(log)
+    breaker_log = BreakerLog()
 
     def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
         connection = Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)

@@ -63,6 +63,11 @@ class McpServerConfig(ConfigSection):
     capabilities_timeout_seconds: types.Seconds = setting(30, "Time limit for a list request.")
     connect_timeout_seconds: types.Seconds = setting(30, "Time limit for connecting.")
     connect_tries: types.Whole = setting(5, "Number of consecutive connection attempts.", ge=1, le=100)
+    breaker_failures: types.Whole = setting(5, "Number of consecutive failures that open the breaker.", ge=1)
+    breaker_seconds: types.Seconds = setting(
+        30, "Time that the breaker stays open before it lets a trial call through."
+    )
+    breaker_trials: types.Whole = setting(1, "Number of concurrent trial calls.", ge=1)
     idle_seconds: types.SecondsOrNone = setting(
         600, "Time after which an unused connection is closed. 0 keeps it open."
     )

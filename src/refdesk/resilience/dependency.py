@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from anyio import Semaphore, WouldBlock
 
 from refdesk.config.models import CircuitBreakerConfig
 from refdesk.errors import (
+    INTERNAL_ERROR,
     BreakerOpen,
     DependencyError,
     InvalidCall,
@@ -25,8 +27,7 @@ from refdesk.errors import (
 )
 from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
 
-if TYPE_CHECKING:
-    from refdesk.telemetry.log import Log
+logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.2
 """Longest pause before the first retry, doubled before each further one. Short disruptions, such as a connection closed
@@ -120,6 +121,8 @@ SERVICE = CircuitBreakerConfig(failure_threshold=5, timeout_seconds=30, success_
 """Breaker settings for an optional, stateless service: retried soon, and one response shows that it has recovered."""
 
 _FAILURES = (DependencyError, OSError, TimeoutError)
+_FAILURE_CODES = (INTERNAL_ERROR, -32000)
+"""Codes with which a server says that it failed itself, not that the request is wrong."""
 _ANSWERS = (ToolFailure, InvalidCall, RateLimited, ServerRefused)
 
 
@@ -281,19 +284,19 @@ class Dependency:
 class BreakerLog(DependencyListener):
     """Dependency listener that logs state changes of breakers. Metrics count the rest, which is too much to log."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self) -> None:
         self._states: dict[str, State] = {}
 
     def on_breaker_change(self, name: str, state: State) -> None:
         before, self._states[name] = self._states.get(name, "closed"), state
         if before != state:
-            log = self._log.events.warning if state == "open" else self._log.events.info
-            log("breaker.changed", dependency=name, before=before, state=state)
+            level = logging.WARNING if state == "open" else logging.INFO
+            fields = {"dependency": name, "before": before, "state": state}
+            logger.log(level, "breaker.changed", extra={"fields": fields})
 
 
 def _classify(error: BaseException) -> Outcome:
     """Classify an error. Cancellation and bugs of our own say nothing about the dependency."""
-    if isinstance(error, _FAILURES):
+    if isinstance(error, _FAILURES) or (isinstance(error, ServerRefused) and error.code in _FAILURE_CODES):
         return "failure"
     return "answered" if isinstance(error, _ANSWERS) else "unknown"

@@ -675,6 +675,35 @@ async def test_a_server_that_only_fails_is_left_alone() -> None:
         assert (app.code, app.retryable) == ("E201", True)
 
 
+async def test_breaker_has_the_given_threshold_cool_down_and_trials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "refdesk")
+    command = [sys.executable, str(RECORDING), str(tmp_path / "sent")]
+    breaker: dict[str, Any] = {"breaker_failures": 2, "breaker_seconds": 0.2, "breaker_trials": 2}
+    async with refdesk.connect(command, name="recording", **breaker) as client:
+        for code in ("-32602", "-32001", "-32603", "-32602", "-32000"):
+            assert client.breaker == "closed"
+            with pytest.raises(ServerRefused):
+                await client.call(code)
+        assert client.breaker == "open"
+        with pytest.raises(BreakerOpen):
+            await client.call("grow")
+        await eventually(lambda: client.breaker == "half_open")
+        trial = asyncio.create_task(client.call("ignore"))
+        await wait_all_tasks_blocked()
+        await client.call("grow")
+        assert client.breaker == "closed"
+        trial.cancel()
+    changes = [(record.levelname, vars(record)["fields"]) for record in caplog.records if "breaker" in record.message]
+    assert [(level, fields["before"], fields["state"]) for level, fields in changes] == [
+        ("WARNING", "closed", "open"),
+        ("INFO", "open", "half_open"),
+        ("INFO", "half_open", "closed"),
+    ]
+    assert {fields["dependency"] for _, fields in changes} == {"downstream recording"}
+
+
 @pytest.mark.parametrize("kind", ["stdio", "http"])
 async def test_the_official_server_talks_to_it(kind: Literal["stdio", "http"]) -> None:
     told: list[float] = []

@@ -1,7 +1,8 @@
 """A server that writes down what it is sent: `python recording.py FILE [CAPABILITIES] [VERSION] [QUESTION]`.
 
 `CAPABILITIES` is what it declares, as JSON; `QUESTION` is a method that it asks its client as soon as it has been
-greeted. It has no tools but one that is added by each call of `grow`.
+greeted. It has no tools but one that is added by each call of `grow`. A call of a number is answered with the error of
+that code, and a call of `ignore` isn't answered.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ def main(path: str, capabilities: str = '{"tools": {}}', version: str = "2025-11
             message = json.loads(line)
             if message.get("method") == "notifications/initialized" and question:
                 say({"jsonrpc": "2.0", "id": 1, "method": question, "params": {}})
-            if "id" in message and "method" in message:
+            called = message["params"]["name"] if message.get("method") == "tools/call" else ""
+            if called.startswith("-"):
+                say({"jsonrpc": "2.0", "id": message["id"], "error": {"code": int(called), "message": "no"}})
+            elif "id" in message and "method" in message and called != "ignore":
                 answer = {"jsonrpc": "2.0", "id": message["id"]}
                 answer |= respond(message["method"], tools, json.loads(capabilities), version)
                 say(answer)

@@ -48,6 +48,9 @@ async def connect(
     list_timeout: float | None = None,
     connect_timeout: float | None = None,
     connect_tries: int | None = None,
+    breaker_failures: int | None = None,
+    breaker_seconds: float | None = None,
+    breaker_trials: int | None = None,
     protocol_version: str | None = None,
     client_info: Implementation | None = None,
     tool_cache_seconds: float | None = None,
@@ -72,6 +75,11 @@ async def connect(
     required and the server has none.
     """
     overrides: dict[str, Any] = {"env": env, "cwd": cwd, "headers": headers, "connect_tries": connect_tries}
+    overrides |= {
+        "breaker_failures": breaker_failures,
+        "breaker_seconds": breaker_seconds,
+        "breaker_trials": breaker_trials,
+    }
     seconds = {"call": timeout, "capabilities": list_timeout, "connect": connect_timeout}
     overrides |= {f"{phase}_timeout_seconds": value for phase, value in seconds.items()}
     info = dict(CLIENT_INFO if client_info is None else client_info)

@@ -31,7 +31,7 @@ from refdesk.errors import (
     ServerTooSlow,
     UnknownTool,
 )
-from refdesk.resilience.dependency import compute_pause
+from refdesk.resilience.dependency import BreakerLog, compute_pause
 from refdesk.support.tasks import wait_all
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ class Client:
             on_status=self._handle_status,
             options=SessionOptions(handlers.capabilities, self._check, self._callbacks, client_info),
         )
+        self._connection.dependency.watch(BreakerLog())
         self._tools = ToolCache(partial(self._list, "tools"), tool_cache_seconds)
 
     # Connection

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from refdesk.config.models import CircuitBreakerConfig
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.backoff import Delay, RestartPolicy
 from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS, EphemeralSessions, Leases
@@ -43,7 +44,7 @@ from refdesk.downstream.session import (
 from refdesk.downstream.transports import open_transport as open_by_settings
 from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
-from refdesk.resilience.dependency import SERVICE, Dependency, Pause
+from refdesk.resilience.dependency import Dependency, Pause
 from refdesk.support.lru import BoundedDict
 from refdesk.support.tasks import TaskSet, cancel_all
 
@@ -109,7 +110,12 @@ class Connection:
         """What the server declared in its last session."""
         self.sessions: set[Session] = set()
         """All sessions that aren't closed yet."""
-        self.dependency = Dependency(f"downstream {name}", SERVICE, concurrency=CONCURRENCY, now=now)
+        breaker = CircuitBreakerConfig(
+            failure_threshold=settings.breaker_failures, timeout_seconds=settings.breaker_seconds, success_threshold=1
+        )
+        self.dependency = Dependency(
+            f"downstream {name}", breaker, trials=settings.breaker_trials, concurrency=CONCURRENCY, now=now
+        )
         self._version = protocol_version
         self._options = options
         self._on_notification = on_notification
