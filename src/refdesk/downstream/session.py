@@ -19,6 +19,7 @@ from refdesk.downstream.jsonrpc import Callbacks, Message, Peer, Transport, Tran
 from refdesk.downstream.request_meta import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
+    HANDSHAKE_VERSIONS,
     MODERN_VERSIONS,
     NEWEST_HANDSHAKE,
     NEWEST_MODERN,
@@ -291,7 +292,9 @@ class Session:
     async def negotiate(
         self, transport: Transport, version: str | None, *, probe_seconds: float = PROBE_SECONDS
     ) -> None:
-        """Negotiate a protocol version over an open transport. A version other than the requested one is logged.
+        """Negotiate a protocol version over an open transport.
+
+        A version that is unknown, or other than the requested one, is logged.
 
         `probe_seconds` is the timeout of `server/discover` when it's only a probe.
         """
@@ -304,8 +307,11 @@ class Session:
         if profile is None:
             wanted = NEWEST_HANDSHAKE if version is None or version in MODERN_VERSIONS else version
             profile = await self._initialize_or_discover(wanted)
-        if version is not None and profile.version != version:
-            self._log_warning("downstream.version_mismatch", wanted=version, spoken=profile.version)
+        is_known = profile.version in (*HANDSHAKE_VERSIONS, *MODERN_VERSIONS)
+        # Without a wish, any known version will do.
+        if version not in (None, profile.version) or not is_known:
+            wanted = version or NEWEST_HANDSHAKE
+            self._log_warning("downstream.version_mismatch", wanted=wanted, spoken=profile.version, known=is_known)
         if self._options.check is not None:
             self._options.check(profile)
         transport.set_protocol_version(profile.version)

@@ -139,6 +139,38 @@ async def test_only_what_there_is_a_handler_for_is_offered(tmp_path: Path) -> No
     assert read_sent(tmp_path / "two")[0]["params"]["capabilities"].keys() == {"roots", "sampling"}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "spoken", "is_warned"),
+    [
+        (None, "2025-06-18", False),
+        ("2025-06-18", "2025-06-18", False),
+        ("2025-06-18", "2025-03-26", True),
+        (None, "2031-01-01", True),
+        ("2031-01-01", "2031-01-01", True),
+    ],
+)
+async def test_server_is_logged_with_its_revision(
+    wanted: str | None, spoken: str, is_warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "refdesk")
+    command = [sys.executable, str(RECORDING), str(tmp_path / "sent"), '{"tools": {}}', spoken]
+    async with refdesk.connect(command, name="own", protocol_version=wanted) as client:
+        assert client.protocol_version == spoken
+    (connected,) = [vars(record)["fields"] for record in caplog.records if record.message == "downstream.connected"]
+    assert connected == {"server": "own", "name": "recording", "version": "1", "revision": spoken}
+    warned = [vars(record)["fields"]["spoken"] for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == ([spoken] if is_warned else [])
+
+
+async def test_server_of_short_sessions_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "refdesk")
+    target = {"command": sys.executable, "args": [str(RECORDING), str(tmp_path / "sent")], "session": "short"}
+    async with refdesk.connect(target) as client:
+        await client.call("grow")
+        await client.call("grow")
+    assert caplog.messages.count("downstream.connected") == 1
+
+
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 async def test_client_introduces_itself_with_the_given_name(tmp_path: Path, version: str) -> None:
     info: Implementation = {"name": "hx-docling-ui", "version": "1.0.0"}

@@ -263,12 +263,16 @@ class Connection:
             description["pid"] = pids[0]
         if self.server_profile is not None:
             description["version"] = self.server_profile.version
-            info = self.server_profile.info
-            description["server"] = {
-                key: value[:MAX_INFO_CHARACTERS] if isinstance(value := info.get(key), str) else None
-                for key in ("name", "version")
-            }
+            description["server"] = self._describe_server()
         return description
+
+    def _describe_server(self) -> dict[str, str | None]:
+        """Return the name and version that the server declared, as far as it did."""
+        info = self.server_profile.info if self.server_profile else {}
+        return {
+            key: value[:MAX_INFO_CHARACTERS] if isinstance(value := info.get(key), str) else None
+            for key in ("name", "version")
+        }
 
     async def _perform(
         self, work: Callable[[Session], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
@@ -308,7 +312,10 @@ class Connection:
     def on_open(self, session: Session) -> None:
         """Record an opened session."""
         self._open_count += 1
+        is_news = self.settings.session != "short" or session.server_profile != self.server_profile
         self.server_profile = session.server_profile
+        fields = {"server": self.name, **self._describe_server(), "revision": self.server_profile.version}
+        logger.log(logging.INFO if is_news else logging.DEBUG, "downstream.connected", extra={"fields": fields})
         session.level = self._subscriptions.level
 
     def on_closed(self, session: Session) -> None:
