@@ -64,6 +64,14 @@ async def test_slides_and_sheets_are_pages(shared_desk: Desk) -> None:
     assert sheets["sections"] >= sheets["pages"] >= 1
 
 
+async def test_formulas_are_exported_as_they_are(shared_desk: Desk) -> None:
+    text = "# Sums\n\n" + r"The set $\{x_{1}, y^*\}$ and *its* $$\sum_{i}^*a_*$$ cost $5 and \*a\* and $6." + "\n"
+    content = base64.b64encode(text.encode()).decode()
+    summary = await ask(shared_desk, "convert_docx", content_base64=content, file_name="sums.md")
+    exported = await shared_desk.call("export_markdown", {"handle": summary["handle"]})
+    assert exported.text.startswith(text.strip())
+
+
 async def test_bytes_are_as_good_as_a_path_and_are_not_converted_again(converting: Desk) -> None:
     by_path = await ask(converting, "convert_docx", file_path="office/guide.docx")
     by_bytes = await ask(

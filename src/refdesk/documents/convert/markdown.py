@@ -9,7 +9,9 @@ from html import unescape
 
 import yaml
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 
+from refdesk.documents.export.markdown import MATH
 from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
 
@@ -28,7 +30,20 @@ MAX_FRONT_MATTER = 20_000
 MAX_NESTING = 60
 """Nested blocks, a list and its items counting as two; deeper ones are lost in rendering."""
 
+
+def _read_formula(state: StateInline, silent: bool) -> bool:
+    """Read a formula between dollar signs as plain text: its backslashes and asterisks aren't markup."""
+    found = MATH.match(state.src, state.pos) if state.src[state.pos] == "$" else None
+    if found is None:
+        return False
+    if not silent:
+        state.pending += found[0]
+    state.pos = found.end()
+    return True
+
+
 _RENDERER = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
+_RENDERER.inline.ruler.before("escape", "formula", _read_formula)
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _STATED_ANCHOR = re.compile(r"\s*\{:?\s*#([^\s{}]{1,300})[^{}]*\}$")
 """`## Title {#anchor}`, as in pandoc, kramdown, MkDocs and Docusaurus."""

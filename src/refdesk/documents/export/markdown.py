@@ -18,6 +18,10 @@ _MISREAD = re.compile(
     r"|(?<=\])\("
     r"|~(?=~)"
 )
+MATH = re.compile(r"(?<!\\)(?P<fence>\$\$?)(?=[^\s$])(?:[^$`\\\n]|\\[^`\n])++(?<!\s)(?P=fence)(?!\d)")
+"""A formula between dollar signs. Like in pandoc, it has no blanks at its ends, and no digit follows: `$5 and $6`."""
+
+_TAG_START = re.compile(r"<(?=[A-Za-z/!?])")
 _BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\s|$)|(-{3,}$))", re.MULTILINE)
 
 
@@ -106,9 +110,25 @@ def _to_one_line(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape the characters that Markdown would read as markup."""
+    """Escape the characters that Markdown would read as markup, except in formulas."""
     if not _SPECIAL.search(text):
         return text
+    if "$" in text:
+        return "".join(_escape_around_formulas(text))
+    return _escape(text)
+
+
+def _escape_around_formulas(text: str) -> Iterator[str]:
+    end = 0
+    for formula in MATH.finditer(text):
+        yield _escape(text[end : formula.start()])
+        # A blank changes no formula, but a tag would be one to readers that don't know formulas.
+        yield _TAG_START.sub("< ", formula[0])
+        end = formula.end()
+    yield _escape(text[end:])
+
+
+def _escape(text: str) -> str:
     return _MISREAD.sub(lambda match: "\\" + match[0], text)
 
 
