@@ -112,6 +112,20 @@ async def test_examples_work_as_they_are_written(server: RunningServer) -> None:
     assert document["_meta"]["metadata"]["source"] == "postgresql-17/indexes.html"
 
 
+@needs("curl")
+async def test_example_with_a_key_works_and_the_others_are_rejected(tmp_path: Path) -> None:
+    environ = {"MCP_AUTH_REQUIRED": "true", "MCP_API_KEY": "my-secret-key"}
+    given = {"data_dir": str(tmp_path), "server.port": 0, "embedding.source": "none"}
+    async with running_server(load(None, environ, given)) as server:
+        for request in REQUESTS:
+            answer = await curl(server, request)
+            if len(request["headers"]) > 1:
+                assert answer["id"] == "ex-3"
+                assert not answer["result"].get("isError")
+            else:
+                assert answer == {"detail": "Invalid API key"}
+
+
 @pytest.mark.parametrize(
     ("name", "release"),
     [("postgresql", "17.2"), ("PostgreSQL", "17.2"), ("postgresql@15", "15.20"), ("postgresql-15", "15.20"),
