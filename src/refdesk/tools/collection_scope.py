@@ -126,7 +126,7 @@ class ScopeResolver:
 
 
 def _find_by_name(infos: Sequence[CollectionInfo], name: str) -> CollectionInfo | None:
-    by_id = next((info for info in infos if info.id == name), None)
+    by_id = next((info for info in infos if name == info.id or name.lower() == info.external_id), None)
     return by_id or next((info for info in infos if info.name.casefold() == name.casefold()), None)
 
 

@@ -36,6 +36,7 @@ _LINK = re.compile(
     re.DOTALL,
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _INDEXES = ("index.html", "index.md", "README.md")
 
@@ -95,6 +96,8 @@ async def resolve_reference(engine: DocumentReader, tenant: TenantId, reference:
     for scheme in _DOCUMENT_SCHEMES:
         if address.startswith(scheme):
             address = unquote(address.removeprefix(scheme).partition("?")[0])
+    if _UUID.fullmatch(address) and (info := await engine.info(tenant, address)) is not None:
+        return info.id, fragment
     return posixpath.normpath(address) if "./" in address else address, fragment
 
 

@@ -115,7 +115,8 @@ class KnowledgeResources:
         }
 
     async def _describe_collection(self, tenant: TenantId, id: str) -> dict[str, Any] | None:
-        info = next((entry for entry in await self._engine.collections(tenant) if entry.id == id), None)
+        id = id.lower()
+        info = next((entry for entry in await self._engine.collections(tenant) if id in entry.ids), None)
         if info is None:
             return None
         return {
