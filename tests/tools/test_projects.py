@@ -14,7 +14,7 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import ANONYMOUS, SILENT, Call, Caller, Client, TenantId, UserId
 from refdesk.errors import EngineError, StorageError
-from refdesk.tools.collection_scope import MappingFile, ProjectEntry
+from refdesk.tools.collection_scope import MappingFile, Project, ProjectEntry
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 
@@ -274,6 +274,20 @@ def test_several_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
         list(writers.map(write, "abcd"))
     assert len(json.loads(path.read_text())["acme"]) == 80
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".projects.json.lock", "projects.json"]
+
+
+def test_several_processes_give_folders_of_one_name_different_names(tmp_path: Path) -> None:
+    path = tmp_path / "projects.json"
+    folders = [f"/{letter}/app" for letter in "abcdefgh"] * 2
+
+    def claim(folder: str) -> tuple[str, str]:
+        return folder, MappingFile(path).claim(ACME, Project("app", folder), ()).name
+
+    with ThreadPoolExecutor(8) as processes:
+        names = dict(processes.map(claim, folders))
+    assert sorted(names.values()) == ["app", *(f"app-{number}" for number in range(2, 9))]
+    written = json.loads(path.read_text())["acme"]
+    assert {entry["path"]: name for name, entry in written.items()} == names
 
 
 def test_what_others_wrote_into_an_entry_is_kept(tmp_path: Path) -> None:
