@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,11 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
+from refdesk.calls import LOCAL
+from refdesk.inbound.jsonrpc import RpcRequest
+from refdesk.inbound.mcp.clients import SessionClient
+from refdesk.inbound.mcp.sessions import Session
+from refdesk.inbound.stdio import LineChannel, LineWriter
 from tests.conftest import Serve
 from tests.windows import WAYS, OpenWindows, check_windows, write_settings
 
@@ -39,6 +45,20 @@ async def test_roots_are_asked_for_once_until_the_client_changes_them(serve: Ser
         await client.session.send_notification(types.RootsListChangedNotification())
         assert await read_project(client) == "jungle"
     assert len(asked) == 2
+
+
+async def test_a_client_that_never_lists_its_roots_is_asked_once() -> None:
+    session, written = Session(LOCAL, lambda message: None), BytesIO()
+    output = LineWriter(written)
+    session.capabilities = {"roots": {}}
+    request = RpcRequest(1, "tools/call", {})
+    client = SessionClient(request, LineChannel(output), session, roots_seconds=0.01)
+    for _ in range(2):
+        assert await client.ask("roots", "roots/list", {}) == {"roots": []}
+    output.close()
+    await output.run()
+    sent = [json.loads(line)["method"] for line in written.getvalue().splitlines()]
+    assert sent == ["roots/list", "notifications/cancelled"]
 
 
 async def read_project(client: Client) -> str:
