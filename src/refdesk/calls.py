@@ -210,6 +210,8 @@ class Call:
     """Toolsets that the connection requested. None means all enabled ones."""
     credential: str | None = field(default=None, repr=False)
     """The caller's credential, only for downstream servers that are configured to receive it."""
+    project: str | None = None
+    """Name or path of the current project, if the request gives it."""
     tool: ToolEntry | None = field(default=None, compare=False, repr=False)
     """The tool of `tools/call`, which `policy.policies` looks up once. None if it doesn't exist."""
 

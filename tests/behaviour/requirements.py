@@ -219,6 +219,9 @@ REQUIREMENTS = {
         (
             "tools/test_projects.py::test_the_first_root_names_the_collection_which_is_made_and_written_down",
             "tools/test_projects.py::test_a_project_is_found_again_after_a_restart_by_the_file_that_people_may_edit",
+            "tools/test_projects.py::test_folders_of_one_name_are_projects_of_their_own",
+            "behaviour/test_windows.py::test_two_windows_never_see_each_others_documents",
+            "r2r/test_windows.py::test_two_windows_never_see_each_others_documents",
             "tools/test_r2r.py::test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart",
         ),
     ),

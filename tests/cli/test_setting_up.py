@@ -110,9 +110,33 @@ def test_an_environment_that_passes_is_not_written_down(monkeypatch: pytest.Monk
 
 def test_a_project_file_is_for_everybody_in_it(run: Run) -> None:
     said = run("install", "claude-code", "--scope", "project", "--name", "docs", "--yes")
-    assert parse_file(Path(".mcp.json"))["mcpServers"]["docs"]["url"] == URL
+    assert parse_file(Path(".mcp.json"))["mcpServers"]["docs"]["url"] == f"{URL}?project={Path.cwd()}"
     assert Path(".mcp.json").stat().st_mode & 0o777 == 0o644
     assert "asks each person once whether to trust it" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "url"),
+    [
+        (["--scope", "project", "--project", "shop"], f"{URL}?project=shop"),
+        (["--scope", "project", "--url", "https://desk.example.com"], "https://desk.example.com/mcp?project=project"),
+        (
+            ["--scope", "project", "--url", "https://desk.example.com/mcp?toolsets=docs", "--project", "a b"],
+            "https://desk.example.com/mcp?toolsets=docs&project=a%20b",
+        ),
+        (["--scope", "project", "--url", f"{URL}?project=shop"], f"{URL}?project=shop"),
+    ],
+)
+def test_a_project_file_names_the_project(run: Run, words: list[str], url: str) -> None:
+    run("install", "cursor", *words, "--yes")
+    assert parse_file(Path(".cursor/mcp.json"))["mcpServers"]["refdesk"] == {"url": url}
+    assert "is up to date; nothing to do" in run("install", "cursor", *words, "--yes")
+    assert "cursor (" in run("doctor", "--only", "clients")
+
+
+def test_a_project_that_cannot_be_passed_on_is_refused(run: Run) -> None:
+    assert "--project: cannot be used with --stdio" in run("install", "cursor", "--stdio", "--project", "shop", code=2)
+    assert "--project: not a printable name" in run("install", "cursor", "--project", " ", code=2)
 
 
 def test_what_is_there_stays_and_is_kept_beside(run: Run, home: Path) -> None:

@@ -80,3 +80,51 @@ async def test_document_is_ingested_monitored_found_cached_and_cited(r2r: Lab, c
     assert [entry["document_id"] for entry in listed["documents"]] == ["animals/foxes.md"]
     collections = await call(client, "r2r_list_collections")
     assert ("animals", 1) in [(entry["collection_id"], entry["document_count"]) for entry in collections["collections"]]
+
+
+async def test_r2rs_own_ids_are_understood_by_every_tool(r2r: Lab, account: Account, client: Client) -> None:
+    for title, collection in (("Foxes", "animals"), ("Ferns", "plants")):
+        given = {"text": f"{title} live in the wood.", "title": title, "collection_id": collection}
+        assert (await call(client, "r2r_ingest_document", **given, run_async=False))["status"] == "success"
+    collections = r2r.ask(account, "GET", "/collections", params={"limit": 100})
+    animals = next(each["id"] for each in collections if each["name"] == "animals")
+    (foxes,) = [each["id"] for each in r2r.ask(account, "GET", f"/collections/{animals}/documents")]
+
+    own = {"animals/foxes"}
+    for collection_id in (animals, animals.upper(), [animals]):
+        found = await call(client, "r2r_search", query="live in the wood", collection_id=collection_id)
+        assert {hit["document_id"] for hit in found["results"]} == own
+        assert found["collection_id"] == "animals"
+    answer = await call(client, "r2r_rag_query", question="Who lives in the wood?", collection_id=animals)
+    assert {source["document_id"] for source in answer["sources"]} == own
+    listed = await call(client, "r2r_list_documents", collection_id=animals)
+    assert [each["document_id"] for each in listed["documents"]] == ["animals/foxes"]
+    more = {"text": "Foxes live in the wood.", "title": "Foxes", "collection_id": animals, "run_async": False}
+    assert (await call(client, "r2r_ingest_document", **more))["collection_id"] == "animals"
+
+    async def search(filters: dict[str, Any]) -> set[str]:
+        found = await call(client, "r2r_search", query="wood", collection_id="all", filters=filters)
+        return {hit["document_id"] for hit in found["results"]}
+
+    assert await search({"collection_ids": {"$overlap": [animals]}}) == own
+    assert await search({"collection_id": animals}) == own
+    assert await search({"document_id": foxes}) == own
+    assert await search({"$or": [{"document_id": {"$in": [foxes.upper()]}}]}) == own
+    assert await search({"document_id": {"$ne": foxes}}) == {"plants/ferns"}
+
+    assert (await call(client, "r2r_monitor_task", document_id=foxes))["ingestion_status"] == "success"
+    for tool, arguments in (
+        ("get_document", {}),
+        ("read_doc_metadata", {}),
+        ("read_doc_section", {"section_id": "foxes"}),
+        ("doc_local_search", {"query": "wood"}),
+        ("read_chunk_window", {"anchor_chunk_id": f"{foxes}#c1"}),
+        ("read_chunk_window", {"anchor_chunk_id": "animals/foxes#c1"}),
+    ):
+        name = "document_id" if tool == "get_document" else "doc_id"
+        result = await client.call_tool(tool, {name: foxes, **arguments})
+        assert not result.is_error, (tool, result.content)
+        assert "wood" in str(result) or tool == "read_doc_metadata"
+    for uri, text in ((f"r2r://document/{foxes}", "Foxes live"), (f"r2r://collection/{animals}", '"animals"')):
+        (content,) = (await client.read_resource(uri)).contents
+        assert text in content.model_dump()["text"]

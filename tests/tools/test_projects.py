@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from refdesk.app import Desk
-from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, Client, TenantId, UserId
+from refdesk.calls import ANONYMOUS, SILENT, Call, Caller, Client, TenantId, UserId
 from refdesk.errors import EngineError, StorageError
-from refdesk.tools.collection_scope import MappingFile, ProjectEntry
+from refdesk.tools.collection_scope import MappingFile, Project, ProjectEntry
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 
@@ -77,8 +77,9 @@ async def ingest_text(desk: Desk, caller: Caller, client: Client, text: str, *, 
     return collection
 
 
-async def context(desk: Desk, caller: Caller) -> dict[str, Any]:
-    answer = await desk.handle(Call("resources/read", {"uri": "r2r://current-project/context"}, caller=caller))
+async def context(desk: Desk, caller: Caller, client: Client = SILENT) -> dict[str, Any]:
+    params = {"uri": "r2r://current-project/context"}
+    answer = await desk.handle(Call("resources/read", params, caller=caller, client=client))
     read: dict[str, Any] = json.loads(answer.result["contents"][0]["text"])
     return read
 
@@ -93,42 +94,96 @@ async def test_the_first_root_names_the_collection_which_is_made_and_written_dow
     assert written[ann.tenant] == {"My App": {"collection_id": collection, "path": "/home/ann/My App"}}
 
 
-async def test_a_search_stays_in_the_project_that_its_user_brought_documents_into(
-    desk: Desk, ann: Caller, bob: Caller
-) -> None:
-    await ingest_text(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
-    await ingest_text(desk, bob, SILENT, "Zebras sleep.")
-    mine = await call(desk, ann, SILENT, "r2r_search", query="zebras")
-    assert [hit["document_id"] for hit in mine["results"]] == ["claude-code-savanna/zebras-graze"]
-    assert mine["collection_id"] == "claude-code-savanna"
-    assert '"all"' in mine["hint"]
-    for everything in (
-        await call(desk, ann, SILENT, "r2r_search", query="zebras", collection_id="all"),
-        await call(desk, bob, SILENT, "r2r_search", query="zebras"),
-        await call(desk, replace(ANONYMOUS, tenant=ann.tenant), SILENT, "r2r_search", query="zebras"),
+async def test_a_search_stays_in_the_project_of_its_window(desk: Desk, ann: Caller) -> None:
+    savanna, jungle = WorksIn("file:///srv/savanna"), WorksIn("file:///srv/jungle")
+    await ingest_text(desk, ann, savanna, "Zebras graze.")
+    await ingest_text(desk, ann, jungle, "Zebras sleep.")
+    await call(desk, ann, SILENT, "r2r_ingest_document", text="Zebras.", title="Zebras", run_async=False)
+    for window, name, document in (
+        (savanna, "savanna", "claude-code-savanna/zebras-graze"),
+        (jungle, "jungle", "claude-code-jungle/zebras-sleep"),
     ):
-        found = {hit["document_id"].partition("/")[0] for hit in everything["results"]}
-        assert {"claude-code-savanna", "default"} <= found
+        found = await call(desk, ann, window, "r2r_search", query="zebras")
+        assert [hit["document_id"] for hit in found["results"]] == [document]
+        assert found["collection_id"] == f"claude-code-{name}"
+        answered = await call(desk, ann, window, "r2r_rag_query", question="zebras")
+        assert {source["document_id"] for source in answered["sources"]} == {document}
+        listed = await call(desk, ann, window, "r2r_list_documents")
+        assert [one["document_id"] for one in listed["documents"]] == [document]
+        for answer in (found, answered, listed):
+            assert f"current project, '{name}'" in answer["hint"]
+            assert '"all"' in answer["hint"]
+        assert (await context(desk, ann, window))["project_name"] == name
+    for everything in (
+        await call(desk, ann, savanna, "r2r_search", query="zebras", collection_id="all"),
+        await call(desk, ann, SILENT, "r2r_search", query="zebras"),
+        await call(desk, replace(ANONYMOUS, tenant=ann.tenant), SILENT, "r2r_search", query="zebras"),
+        await call(desk, ann, savanna, "r2r_list_documents", collection_id="all"),
+    ):
+        documents = everything.get("results") or everything["documents"]
+        collections = {one["document_id"].partition("/")[0] for one in documents}
+        assert {"claude-code-savanna", "claude-code-jungle", "default"} <= collections
 
 
-async def test_callers_whom_nobody_can_tell_apart_do_not_share_a_project(desk: Desk, ann: Caller) -> None:
-    anonymous = replace(ANONYMOUS, tenant=ann.tenant)
-    await ingest_text(desk, anonymous, WorksIn("file:///srv/savanna"), "Zebras graze.")
-    assert (await call(desk, anonymous, SILENT, "r2r_search", query="zebras"))["collection_id"] == "all"
+async def test_a_project_without_documents_is_not_answered_from_another_project(desk: Desk, ann: Caller) -> None:
+    await ingest_text(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
+    jungle = WorksIn("file:///srv/jungle")
+    assert (await call(desk, ann, jungle, "r2r_search", query="zebras graze"))["results"] == []
+    assert (await call(desk, ann, jungle, "r2r_rag_query", question="zebras graze"))["sources"] == []
+    assert (await call(desk, ann, jungle, "r2r_list_documents"))["documents"] == []
+    await call(desk, ann, jungle, "r2r_ingest_document", text="Zebras graze.", title="Z", collection_id="default",
+               run_async=False)  # fmt: skip
+    found = await call(desk, ann, jungle, "r2r_search", query="zebras graze")
+    assert [hit["document_id"] for hit in found["results"]] == ["default/z"]
+    assert "'jungle', has no documents yet" in found["hint"]
 
 
-async def test_the_only_client_of_a_process_is_asked_once_and_not_for_every_search(desk: Desk) -> None:
-    client = WorksIn("file:///srv/savanna")
-    for _ in range(3):
-        await call(desk, LOCAL, client, "r2r_search", query="zebras")
-    assert client.asked == 1
-    assert (await context(desk, LOCAL))["project_name"] == "savanna"
+async def test_folders_of_one_name_are_projects_of_their_own(desk: Desk, ann: Caller, data: Path) -> None:
+    windows = {path: WorksIn(f"file://{path}") for path in ("/x/app", "/y/app", "/z/App")}
+    for (path, window), name in zip(windows.items(), ("app", "app-2", "App-3"), strict=True):
+        assert (await context(desk, ann, window))["project_name"] == name
+        assert await ingest_text(desk, ann, window, f"Zebras of {path[1]}.") == f"claude-code-{name.lower()}"
+        assert (await context(desk, ann, window))["project_path"] == path
+    for path, window in windows.items():
+        found = await call(desk, ann, window, "r2r_search", query="zebras")
+        assert [hit["text"] for hit in found["results"]] == [f"Zebras of {path[1]}."]
+    written = json.loads((data / "projects.json").read_text())[ann.tenant]
+    assert {name: entry["path"] for name, entry in written.items()} == {
+        "app": "/x/app", "app-2": "/y/app", "App-3": "/z/App"
+    }  # fmt: skip
 
 
-async def test_a_search_of_a_named_user_never_asks_the_client(desk: Desk, ann: Caller) -> None:
-    client = WorksIn("file:///srv/savanna")
-    await call(desk, ann, client, "r2r_search", query="zebras")
-    assert client.asked == 0
+async def test_a_folder_takes_over_the_collection_that_has_its_name(desk: Desk, ann: Caller) -> None:
+    await call(desk, ann, SILENT, "r2r_ingest_document", text="Zebras.", title="Z", collection_id="claude-code-app",
+               run_async=False)  # fmt: skip
+    first, second = WorksIn("file:///x/app"), WorksIn("file:///y/app")
+    assert (await call(desk, ann, second, "r2r_search", query="zebras"))["count"] == 1
+    assert await ingest_text(desk, ann, first, "Apes.") == "claude-code-app"
+    assert (await call(desk, ann, second, "r2r_search", query="zebras"))["count"] == 0
+    assert await ingest_text(desk, ann, second, "Apes.") == "claude-code-app-2"
+
+
+async def test_one_folder_in_several_spellings_is_one_project(desk: Desk, ann: Caller) -> None:
+    for uri in ("file:///c%3A/src/app", "file:///C:/src/app/", "file:///c:/src/./app"):
+        assert await ingest_text(desk, ann, WorksIn(uri), "Zebras.", run_async=True) == "claude-code-app"
+    named = Call(
+        "tools/call",
+        {"name": "r2r_ingest_document", "arguments": {"text": "Zebras.", "title": "Zebras"}},
+        caller=ann,
+        project="C:\\src\\app",
+    )
+    assert (await desk.handle(named)).structured["collection_id"] == "claude-code-app"
+
+
+async def test_ingestion_tells_which_project_it_was_for(desk: Desk, ann: Caller) -> None:
+    given = {"text": "Zebras.", "title": "Zebras"}
+    told = await call(desk, ann, WorksIn("file:///srv/savanna"), "r2r_ingest_document", **given)
+    assert told["next"].startswith("It belongs to the current project, 'savanna'.")
+    told = await call(desk, ann, SILENT, "r2r_ingest_document", **given)
+    assert "No current project is known" in told["next"]
+    assert "?project=NAME" in told["next"]
+    told = await call(desk, ann, SILENT, "r2r_ingest_document", collection_id="default", **given)
+    assert "project" not in told["next"]
 
 
 async def test_without_a_root_that_names_a_project_documents_go_to_the_default_collection(
@@ -191,9 +246,10 @@ async def test_a_broken_file_is_told_of_and_never_written_over(tmp_path: Path) -
 async def test_the_context_tells_the_project_its_collection_and_its_counts(
     desk: Desk, ann: Caller, bob: Caller
 ) -> None:
+    savanna = WorksIn("file:///srv/savanna")
     assert (await context(desk, ann))["project_name"] is None
-    await ingest_text(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
-    told = await context(desk, ann)
+    await ingest_text(desk, ann, savanna, "Zebras graze.")
+    told = await context(desk, ann, savanna)
     assert told.pop("last_updated").endswith("Z")
     assert told == {
         "project_name": "savanna",
@@ -218,6 +274,20 @@ def test_several_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
         list(writers.map(write, "abcd"))
     assert len(json.loads(path.read_text())["acme"]) == 80
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".projects.json.lock", "projects.json"]
+
+
+def test_several_processes_give_folders_of_one_name_different_names(tmp_path: Path) -> None:
+    path = tmp_path / "projects.json"
+    folders = [f"/{letter}/app" for letter in "abcdefgh"] * 2
+
+    def claim(folder: str) -> tuple[str, str]:
+        return folder, MappingFile(path).claim(ACME, Project("app", folder), ()).name
+
+    with ThreadPoolExecutor(8) as processes:
+        names = dict(processes.map(claim, folders))
+    assert sorted(names.values()) == ["app", *(f"app-{number}" for number in range(2, 9))]
+    written = json.loads(path.read_text())["acme"]
+    assert {entry["path"]: name for name, entry in written.items()} == names
 
 
 def test_what_others_wrote_into_an_entry_is_kept(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from refdesk.cli.arguments import Misuse
 from refdesk.cli.client_setup import CLIENTS, DEFAULT_NAME, ClientSetup, DeskTarget, Local, Remote
@@ -19,6 +19,7 @@ from refdesk.cli.terminal import confirm, print_json, print_message, print_resul
 from refdesk.config.loading import FILE_NAME
 from refdesk.config.template import render_template
 from refdesk.config.types import has_scheme
+from refdesk.downstream.files.servers_file import LOOPBACK
 
 TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
 """Folders of temporary environments: a path into one of them is gone after the next cleanup."""
@@ -66,9 +67,11 @@ def _resolve_target(arguments: SimpleNamespace) -> DeskTarget:
         url = _check_url(arguments.url or config.own_url)
         if arguments.key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", arguments.key_env):
             raise Misuse("--key-env: not the name of an environment variable; give its name, not the key")
-        return Remote(url, arguments.key_env)
+        return Remote(_add_project(url, arguments), arguments.key_env)
     if arguments.key_env:
         raise Misuse("--key-env: cannot be used with --stdio, which needs no key")
+    if arguments.project:
+        raise Misuse("--project: cannot be used with --stdio; set `project` in the configuration")
     # A client starts Refdesk in any folder, so paths are absolute.
     paths = {"--config": arguments.config, "--data": arguments.data}
     options = [word for option, path in paths.items() if path for word in (option, str(Path(path).absolute()))]
@@ -91,6 +94,20 @@ def _check_url(url: str) -> str:
     if parts.username or parts.password:
         raise Misuse("--url: must not contain a user or password, which would be stored; use --key-env")
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/mcp"
+
+
+def _add_project(url: str, arguments: SimpleNamespace) -> str:
+    """Return the URL with the current project: the given one, or this folder if the file is the project's."""
+    project, parts = arguments.project, urlsplit(url)
+    if project is not None and (not project.strip() or not project.isprintable()):
+        raise Misuse("--project: not a printable name or path")
+    if project is None and arguments.scope == "project" and "project" not in parse_qs(parts.query):
+        # Folders of one name differ by their path. On another machine it says nothing: people have it in other places.
+        project = Path.cwd().as_posix() if parts.hostname in LOOPBACK else Path.cwd().name
+    if not project:
+        return url
+    query = urlencode({"project": project}, safe="/", quote_via=quote)
+    return parts._replace(query=f"{parts.query}&{query}" if parts.query else query).geturl()
 
 
 def _apply(change: FileChange, arguments: SimpleNamespace, done: str) -> int:

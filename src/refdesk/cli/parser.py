@@ -353,6 +353,7 @@ SETTING_UP = [
         option("--url URL", "URL of the server  [default: from the settings]", callback=_one_target),
         flag("--stdio", "Let the client start Refdesk itself", callback=_one_target),
         option("--key-env NAME", "Environment variable with the API key; the key itself isn't written"),
+        option("--project NAME", "Current project, by name or path  [default with --scope project: this folder]"),
         *_write,
         examples=(
             "refdesk install claude-code",

@@ -45,6 +45,13 @@ class CollectionInfo:
     """Whether it is included with Refdesk."""
     pending: int = 0
     """Number of documents that no search finds yet."""
+    external_id: str = ""
+    """Its id in the service that stores it, if the engine has one: R2R's UUID."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids that callers may use for it."""
+        return (self.id, self.external_id) if self.external_id else (self.id,)
 
 
 @dataclass(frozen=True, slots=True)

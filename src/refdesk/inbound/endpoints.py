@@ -156,7 +156,10 @@ class Endpoints:
 
     async def _call_and_respond(self, method: str, params: dict[str, Any], context: RequestContext, send: Send) -> None:
         context = enter_caller_trace(context, {})
-        call = Call(method, params, context.caller, SILENT, context.trace_id, context.toolsets, context.credential)
+        call = Call(
+            method, params, context.caller, SILENT,
+            context.trace_id, context.toolsets, context.credential, context.project,
+        )  # fmt: skip
         try:
             body = encode((await self._services.handle(call)).result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 import orjson
 
@@ -76,8 +76,11 @@ MCP = "/mcp"
 _HANDSHAKE_HEADERS: Final = frozenset(revision.encode() for revision in HANDSHAKE_REVISIONS)
 _NOT_FOUND = TransportError("Session not found")
 
+PROJECT_HEADER = b"refdesk-project"
+"""Header that names the current project, percent-encoded if it isn't ASCII. `?project=` in the URL does the same."""
+
 _UNREPEATABLE_HEADERS = frozenset(
-    {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"x-api-key"}
+    {b"host", b"origin", b"authorization", b"content-length", b"content-type", b"x-api-key", PROJECT_HEADER}
 )
 """Headers that a proxy might read the first of, and we the last. Those of MCP can't be repeated either."""
 
@@ -225,12 +228,15 @@ class HttpApp:
             self._services.metrics.count_auth_failure(type(error).__name__)
             raise build_rejection(error, self._resource, has_credential=credential is not None) from None
         traceparent, toolsets = headers.get(b"traceparent"), None
+        project = unquote(headers.get(PROJECT_HEADER, b"").decode("utf-8", "replace")).strip()
         parent = read_trace(traceparent, headers.get(b"tracestate")) if traceparent else None
         if scope["query_string"]:
-            values = parse_qs(scope["query_string"].decode("latin-1")).get("toolsets", ())
+            query = parse_qs(scope["query_string"].decode("latin-1"))
+            values = query.get("toolsets", ())
             toolsets = frozenset(name for value in values for name in value.lower().split(",") if name) or None
+            project = project or query.get("project", [""])[0].strip()
         trace_id = parent.trace_id if parent else new_trace_id()
-        return RequestContext(caller, trace_id, toolsets, parent, credential or None)
+        return RequestContext(caller, trace_id, toolsets, parent, credential or None, project or None)
 
     async def _build_not_found(self, scope: Scope, headers: Headers) -> Reject:
         path, method = scope["path"], scope["method"]
@@ -271,7 +277,8 @@ def _with_cors(send: Send, origin: bytes) -> Send:
 _CORS = [
     (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id, mcp-method, mcp-name, "
-                                      b"mcp-protocol-version, mcp-session-id, traceparent, tracestate, x-api-key"),
+                                      b"mcp-protocol-version, mcp-session-id, refdesk-project, traceparent, "
+                                      b"tracestate, x-api-key"),
     (b"access-control-expose-headers", b"mcp-session-id, retry-after, www-authenticate"),
     (b"access-control-max-age", b"600"),
     (b"vary", b"origin"),

@@ -173,7 +173,7 @@ def _is_address(host: str) -> bool:
 
 
 class RequestContext(NamedTuple):
-    """Caller, trace and toolsets of a request. A named tuple, because one is created per request."""
+    """Caller, trace, toolsets and project of a request. A named tuple, because one is created per request."""
 
     caller: Caller
     trace_id: str
@@ -182,6 +182,8 @@ class RequestContext(NamedTuple):
     """The caller's span, if it sent a `traceparent`."""
     credential: str | None = None
     """The key or token of the request."""
+    project: str | None = None
+    """The project that the request names in its URL or header."""
 
     def __repr__(self) -> str:
         """Leave out the credential."""

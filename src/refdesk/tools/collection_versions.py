@@ -13,10 +13,10 @@ def find_collection(
     collections: Sequence[CollectionInfo], name: str, *, or_newest: bool = True
 ) -> CollectionInfo | None:
     """Return the collection with an id, a name, a family and version, or (with `or_newest`) a family."""
-    by_id = next((info for info in collections if info.id == name), None)
+    folded = name.casefold()
+    by_id = next((info for info in collections if name == info.id or folded == info.external_id), None)
     if by_id is not None:
         return by_id
-    folded = name.casefold()
     by_name = next((info for info in collections if info.name.casefold() == folded), None)
     if by_name is not None:
         return by_name

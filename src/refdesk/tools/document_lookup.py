@@ -37,6 +37,7 @@ _LINK = re.compile(
     re.DOTALL,
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _INDEXES = ("index.html", "index.md", "README.md")
 
@@ -96,6 +97,8 @@ async def resolve_reference(engine: Engine, tenant: TenantId, reference: str) ->
     for scheme in _DOCUMENT_SCHEMES:
         if address.startswith(scheme):
             address = unquote(address.removeprefix(scheme).partition("?")[0])
+    if _UUID.fullmatch(address) and (info := await engine.info(tenant, address)) is not None:
+        return info.id, fragment
     id = posixpath.normpath(address) if "./" in address else address
     return resolve_document_id(engine.cached_collections(tenant), id), fragment
 

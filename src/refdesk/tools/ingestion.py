@@ -181,7 +181,7 @@ class IngestionTools:
         batch, tenant = _Batch(), call.caller.tenant
         # Resolve the targets first, so that a missing file does not create a collection.
         targets = await self._resolve_targets(arguments, call, batch.failures)
-        collection = await self._scopes.resolve_destination(call, arguments.collection_id)
+        collection, reason = await self._scopes.resolve_destination(call, arguments.collection_id)
         new = [
             _build_document(target, arguments, collection) for target in targets if not isinstance(target, LocatedPath)
         ]
@@ -193,7 +193,7 @@ class IngestionTools:
         if not arguments.run_async:
             with move_on_after(INGEST_SECONDS - GRACE_SECONDS):
                 await self._wait_until_done(call, batch)
-        return _build_result(arguments, collection, batch)
+        return _build_result(arguments, collection, batch, reason)
 
     @tool("Watch an ingestion", "How far a document's ingestion is.", seconds=MONITOR_SECONDS)
     async def r2r_monitor_task(self, arguments: R2RMonitorTask, call: Call) -> TaskState:
@@ -317,7 +317,7 @@ def _build_document(source: Source, arguments: R2RIngestDocument, collection: Co
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")
 
 
-def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batch: _Batch) -> IngestResult:
+def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batch: _Batch, reason: str) -> IngestResult:
     shown = [
         IngestedDocument(
             document_id=status.id,
@@ -346,7 +346,7 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         unchanged=batch.unchanged if batch.is_folder else None,
         removed=batch.removed if batch.is_folder else None,
         failures=[_shorten(failure) or "" for failure in batch.failures[:SHOWN_FAILURES]] or None,
-        next=next_step,
+        next=f"{reason} {next_step}".strip(),
     )
 
 

@@ -19,10 +19,27 @@ from refdesk.answers.writing import check_grounding
 from refdesk.cache.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import SILENT, Call, TenantId, text_content, tool_answer
 from refdesk.config.models import CacheTtlConfig
-from refdesk.engines.base import IN_PROGRESS, Engine, EngineWriter, Hit, Listing, Search, SearchMode, Status
+from refdesk.engines.base import (
+    IN_PROGRESS,
+    DocumentStatus,
+    Engine,
+    EngineWriter,
+    Hit,
+    Listing,
+    Search,
+    SearchMode,
+    Status,
+)
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
+from refdesk.tools.collection_scope import (
+    ALL,
+    NO_COLLECTION,
+    CollectionId,
+    CollectionIds,
+    CollectionScope,
+    ScopeResolver,
+)
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS, MaxTokens, format_path
 from refdesk.tools.passages import (
@@ -87,7 +104,7 @@ class R2RRagQuery(Arguments):
 
 
 class R2RListDocuments(Arguments):
-    collection_id: CollectionId = None
+    collection_id: Annotated[CollectionId, Field(description='Id or name; "all"; default: current project.')] = None
     offset: Offset = 0
     limit: Annotated[int, Field(ge=1, le=100)] = 50
     status_filter: Literal["pending", "success", "failed", "all"] = "all"
@@ -158,6 +175,9 @@ class RagAnswer(Result):
     cached: bool = False
     found: bool
     """Whether an answer was found."""
+    collection_id: Unlisted[str]
+    """The searched collections: ids, or `all`."""
+    hint: Unlisted[str | None] = None
 
     def readable(self) -> str:
         lines = [
@@ -165,7 +185,8 @@ class RagAnswer(Result):
             for s in self.sources
         ]
         sources = ["", "Sources:", *lines] if lines else []
-        return "\n".join([self.answer, *sources, "", f"(model: {self.model_used})"])
+        foot = f"(model: {self.model_used})"
+        return "\n".join([self.answer, *sources, "", f"{foot} {self.hint}" if self.hint else foot])
 
 
 class ListedDocument(ResultItem):
@@ -182,6 +203,8 @@ class DocumentsPage(Result):
     total: int
     offset: Unlisted[int]
     limit: Unlisted[int]
+    collection_id: Unlisted[str]
+    hint: Unlisted[str | None] = None
 
     def readable(self) -> str:
         lines = [
@@ -189,7 +212,8 @@ class DocumentsPage(Result):
             f"{entry.created_at[:10]})" + (f": {entry.error}" if entry.error else "")
             for entry in self.documents
         ]
-        return "\n".join([*lines, _format_page_note("document", self.offset, len(lines), self.total)])
+        note = _format_page_note("document", self.offset, len(lines), self.total)
+        return "\n".join([*lines, f"{note} {self.hint}" if self.hint else note])
 
 
 class ListedCollection(ResultItem):
@@ -284,7 +308,7 @@ class KnowledgeTools:
             else:
                 hits = await search_distinct(self.engine, call.caller.tenant, search)
                 written = await self.writer.write(question, hits, call.client if is_sampled else SILENT)
-            return _build_rag_answer(written, hits if arguments.include_sources else ())
+            return _build_rag_answer(written, hits if arguments.include_sources else (), scope)
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
         # An answer written by a client's own model is returned to that client only, so it isn't cached.
@@ -296,12 +320,13 @@ class KnowledgeTools:
     @tool("List documents", "List documents with their ingestion status.", result=DocumentsPage)
     async def r2r_list_documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
         tenant = call.caller.tenant
-        name = arguments.collection_id
-        collection = (await self.scopes.find(tenant, name)).id if name else None
+        scope = await self.scopes.resolve_search(call, arguments.collection_id)
+        collection = scope.collections[0] if scope.collections else None
         listing = Listing(collection, STATUSES.get(arguments.status_filter, ()), arguments.offset, arguments.limit)
 
         async def page() -> DocumentsPage:
-            listed, total = await self.engine.documents(tenant, listing)
+            empty: tuple[Sequence[DocumentStatus], int] = ((), 0)
+            listed, total = empty if scope.is_project_empty else await self.engine.documents(tenant, listing)
             documents = [
                 ListedDocument(
                     document_id=status.id,
@@ -313,10 +338,17 @@ class KnowledgeTools:
                 )
                 for status in listed
             ]
-            return DocumentsPage(documents=documents, total=total, offset=listing.offset, limit=listing.limit)
+            return DocumentsPage(
+                documents=documents,
+                total=total,
+                offset=listing.offset,
+                limit=listing.limit,
+                collection_id=NO_COLLECTION if scope.is_project_empty else scope.label,
+                hint=_end_sentence(scope.note),
+            )
 
         return await self._answer_from_cache(
-            call, "r2r_list_documents", (listing,), self._list_seconds, page, DocumentsPage
+            call, "r2r_list_documents", (listing, scope), self._list_seconds, page, DocumentsPage
         )
 
     @tool("List collections", "List the collections: documentation sets and projects.", result=CollectionsPage)
@@ -399,8 +431,8 @@ def _build_results(passages: Passages, scope: CollectionScope, pending: str) -> 
         for grown in passages.hits
     ]
     hints = [pending, passages.format_doubts("your documents" if scope.label == ALL else scope.label)]
-    if scope.is_default:
-        hints.append('Only the current project was searched; collection_id "all" searches everything')
+    if scope.note:
+        hints.append(scope.note)
     elif not passages.hits:
         hints.append("Nothing matches; use other words, fewer filters, or another collection")
     return SearchResults(
@@ -430,7 +462,7 @@ async def _write_with_engine(
     return WrittenAnswer(generated.text, cited, generated.model, found=not grounding.is_denial), generated.hits
 
 
-def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
+def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit], scope: CollectionScope) -> RagAnswer:
     sources = [
         RagSource(
             citation=position + 1,
@@ -444,7 +476,18 @@ def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
         )
         for position, hit in ((position, hits[position]) for position in written.cited if position < len(hits))
     ]
-    return RagAnswer(answer=written.text, sources=sources, model_used=written.model, found=written.found)
+    return RagAnswer(
+        answer=written.text,
+        sources=sources,
+        model_used=written.model,
+        found=written.found,
+        collection_id=scope.label,
+        hint=_end_sentence(scope.note),
+    )
+
+
+def _end_sentence(note: str) -> str | None:
+    return f"{note}." if note else None
 
 
 def _format_page_note(what: str, offset: int, shown: int, total: int) -> str:

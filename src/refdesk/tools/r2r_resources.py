@@ -19,7 +19,7 @@ from refdesk.engines.base import SHARED, DocumentStatus, Engine, Listing
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.support.lru import BoundedDict
-from refdesk.tools.collection_scope import ALL, Projects, ScopeResolver
+from refdesk.tools.collection_scope import ALL, COLLECTION_PREFIX, Projects, ScopeResolver
 from refdesk.tools.collection_versions import find_collection, list_names, resolve_document_id
 from refdesk.tools.paging import MAX_CHARACTERS, format_document, format_section
 from refdesk.tools.prompts import Prompt, PromptArgument
@@ -107,7 +107,7 @@ class KnowledgeResources:
         counts = await self._count_documents(tenant, info.id) if info else dict.fromkeys(STATUSES, 0)
         return {
             "project_name": project.name if project else None,
-            "project_path": (self._projects.get_path(tenant, project) or None) if project else None,
+            "project_path": (project.path or None) if project else None,
             "collection_id": info.id if info else None,
             "collection_name": info.name if info else (project.collection_name if project else None),
             "document_count": sum(counts.values()),
@@ -237,6 +237,8 @@ class KnowledgePrompts:
     async def _list_newest(self, arguments: Mapping[str, str], call: Call) -> tuple[str, Sequence[DocumentStatus]]:
         """Return the scope label and the most recently updated documents."""
         scope = await self._scopes.resolve_search(call, arguments.get("collection_id") or None)
+        if scope.is_project_empty:
+            return f"{COLLECTION_PREFIX}{scope.project}", ()
         collection = scope.collections[0] if scope.collections else None
         listing = Listing(collection, ("embedding", "success"), limit=MAX_SHOWN_DOCUMENTS, newest_first=True)
         newest, _ = await self._engine.documents(call.caller.tenant, listing)

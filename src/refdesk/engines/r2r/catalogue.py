@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,12 +125,12 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
 def list_collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
     """Return the collections ordered by id, and their ids in R2R."""
     rows = database.execute(
-        f"SELECT r.uuid, {COLLECTION_COLUMNS}, "
+        f"SELECT r.uuid AS external_id, {COLLECTION_COLUMNS}, "
         "max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
         "FROM collections c JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
     )
-    found = {row.pop("uuid"): build_collection_info(row, shared=False) for row in fetch_dicts(rows)}
-    return list(found.values()), {info.id: uuid for uuid, info in found.items()}
+    found = [build_collection_info(row, shared=False) for row in fetch_dicts(rows)]
+    return found, {info.id: info.external_id for info in found}
 
 
 def set_total(database: Database, uuid: str, total: int) -> None:
@@ -231,6 +231,15 @@ def find_document(database: Database, id: str) -> CatalogueEntry | None:
         )
     )
     return next((CatalogueEntry(**row) for row in rows), None)
+
+
+def find_local_ids(database: Database, uuids: Collection[str]) -> dict[str, str]:
+    """Return the local ids of documents by their ids in R2R."""
+    marks = ", ".join("?" * len(uuids))
+    query = (
+        f"SELECT r.uuid, d.id FROM documents d JOIN remote_documents r ON r.document = d.key WHERE r.uuid IN ({marks})"
+    )
+    return dict(database.execute(query, list(uuids)).fetchall())
 
 
 def is_foreign(database: Database, id: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,7 @@ from refdesk.engines.r2r.catalogue import LocalDb
 from refdesk.engines.r2r.client import R2RClient, RemoteAnswer, build_search_settings
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.read import ForeignChunkListener, decode_remote_chunk, to_passages
-from refdesk.engines.r2r.schemas import EPOCH, RemoteChunk, RemoteDocument, format_position, strip_unsafe
+from refdesk.engines.r2r.schemas import EPOCH, RemoteChunk, RemoteDocument, format_position, is_uuid, strip_unsafe
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.records import SHORT_DIGEST
 from refdesk.engines.storage.source_rows import make_document_id
@@ -39,7 +39,8 @@ RANK_FUSION = 51.0
 CONTEXT_HITS = 3
 """Hits whose neighbouring chunks are requested, each with a request of its own. More don't fit an answer."""
 
-_COLLECTION_FIELDS = frozenset(("collection_id", "collection_ids", "doc_type"))
+_ID_FIELDS = frozenset(("collection_id", "collection_ids", "doc_type", "document_id", "id"))
+"""Filter fields whose values may be R2R's ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,18 @@ class R2RSearcher:
 
     async def resolve_scope(self, local_db: LocalDb, search: Search) -> RemoteScope:
         """Return the scope of a search. Raises InvalidArguments if its filter is invalid."""
-        condition = compile_filter(_translate_collection_ids(search.filters, local_db)) if search.filters else None
+        condition = compile_filter(search.filters) if search.filters else None
         wanted = search.collections
         slugs = {u: slug for slug, u in local_db.uuids.items() if not wanted or slug in wanted or u in wanted}
         self._mirror.watch(slugs)
         if condition is None or not slugs:
             return RemoteScope(slugs)
         await self._mirror.list_documents(local_db, list(slugs.values()))
+        uuids = {text.lower() for text in _iterate_texts(search.filters) if is_uuid(text)}
+        if uuids:
+            ids = {uuid: slug for slug, uuid in local_db.uuids.items()}
+            ids |= await local_db.run(catalogue.find_local_ids, uuids)
+            condition = compile_filter(_translate_ids(search.filters, ids))
         matching = await local_db.run(catalogue.find_matching, condition, list(slugs.values()))
         if len(matching) > MAX_MATCHING:
             rule = f"matches {len(matching):,} documents, more than the limit of {MAX_MATCHING:,}; narrow it"
@@ -188,25 +194,25 @@ def build_query(search: Search) -> str:
     return " OR ".join(re.findall(r"\w+", query)) if search.mode == "fulltext" else query
 
 
-def _translate_collection_ids(filters: Any, local_db: LocalDb) -> Any:
-    """Replace R2R's collection ids in a filter by local ids."""
-    ours = {uuid: slug for slug, uuid in local_db.uuids.items()}
+def _iterate_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a filter, without its names."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _iterate_texts(each)
 
-    def translate(value: Any) -> Any:
-        if isinstance(value, list):
-            return [translate(each) for each in value]
-        if isinstance(value, dict):
-            return {key: translate(each) for key, each in value.items()}
-        return ours.get(value, value) if isinstance(value, str) else value
 
+def _translate_ids(filters: Any, ids: Mapping[str, str], *, is_id: bool = False) -> Any:
+    """Replace R2R's ids by local ids in the fields of a filter that are ids."""
     if isinstance(filters, list):
-        return [_translate_collection_ids(each, local_db) for each in filters]
-    if not isinstance(filters, dict):
-        return filters
-    return {
-        name: translate(value) if name in _COLLECTION_FIELDS else _translate_collection_ids(value, local_db)
-        for name, value in filters.items()
-    }
+        return [_translate_ids(each, ids, is_id=is_id) for each in filters]
+    if isinstance(filters, dict):
+        return {
+            name: _translate_ids(value, ids, is_id=name in _ID_FIELDS or (is_id and name.startswith("$")))
+            for name, value in filters.items()
+        }
+    return ids.get(filters.lower(), filters) if is_id and isinstance(filters, str) else filters
 
 
 def _make_info(chunk: RemoteChunk, scope: RemoteScope, document: RemoteDocument | None) -> DocumentInfo:

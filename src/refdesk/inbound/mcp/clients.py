@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -14,6 +15,11 @@ from refdesk.inbound.jsonrpc import RpcRequest
 from refdesk.inbound.mcp.revisions import CLIENT_CAPABILITIES_META, INPUT_REQUIRED_METHODS, LOG_LEVEL_META
 from refdesk.inbound.mcp.sessions import Session
 from refdesk.inbound.mcp.streams import Channel
+
+logger = logging.getLogger(__name__)
+
+ROOTS_SECONDS = 10.0
+"""How long a client may take to list its roots, which needs nobody's attention. One that doesn't has none."""
 
 CAPABILITIES: Mapping[str, str] = {
     "elicitation/create": "elicitation",
@@ -75,13 +81,16 @@ class StreamingClient(Client):
 class SessionClient(StreamingClient):
     """A client of a session. Requests go out on the stream of its call, and it responds with a message of its own."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_roots_seconds", "_session")
 
-    def __init__(self, request: RpcRequest, channel: Channel, session: Session) -> None:
+    def __init__(
+        self, request: RpcRequest, channel: Channel, session: Session, *, roots_seconds: float = ROOTS_SECONDS
+    ) -> None:
         # Repeats the base class: `super()` would cost every call a fifth of a microsecond in Python 3.11.
         self._request = request
         self._channel = channel
         self._session = session
+        self._roots_seconds = roots_seconds
 
     @property
     def key(self) -> object:
@@ -91,6 +100,27 @@ class SessionClient(StreamingClient):
         return not self._session.is_closed and _declares(self._session.capabilities, method)
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if method == "roots/list":
+            return await self._list_roots(params)
+        return await self._send(method, params)
+
+    async def _list_roots(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the session's roots, from memory if the client announces changes."""
+        session = self._session
+        if session.roots is not None:
+            return session.roots
+        changes = session.roots_changes
+        try:
+            async with asyncio.timeout(self._roots_seconds):
+                answer = await self._send("roots/list", params)
+        except TimeoutError:
+            logger.warning("client gives no roots", extra={"fields": {"seconds": self._roots_seconds}})
+            session.roots = answer = {"roots": []}
+        if session.capabilities["roots"].get("listChanged") is True and session.roots_changes == changes:
+            session.roots = answer
+        return answer
+
+    async def _send(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         session = self._session
         if not self.can(method):
             raise ClientCannot(f"This needs {method} from the client, which has not declared that it offers it.")

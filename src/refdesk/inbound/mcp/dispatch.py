@@ -172,6 +172,8 @@ class McpDispatcher:
             session.resolve(message)
         elif message.method == "notifications/cancelled":
             session.cancel(message.params.get("requestId"))
+        elif message.method == "notifications/roots/list_changed":
+            session.forget_roots()
         elif message.method == "notifications/initialized":
             self._notifications.sessions.add(session)
 
@@ -190,7 +192,10 @@ class McpDispatcher:
     async def _call(self, method: str, params: Mapping[str, Any], context: RequestContext, client: Client) -> Result:
         if method not in METHODS and method.startswith(_OTHER_INTERFACES):
             raise MethodNotFound(method)
-        call = Call(method, params, context.caller, client, context.trace_id, context.toolsets, context.credential)
+        call = Call(
+            method, params, context.caller, client,
+            context.trace_id, context.toolsets, context.credential, context.project,
+        )  # fmt: skip
         return (await self._handle(call)).result
 
     async def _call_modern(self, request: RpcRequest, context: RequestContext, channel: Channel | None) -> Result:

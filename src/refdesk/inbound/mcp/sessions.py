@@ -51,6 +51,10 @@ class Session:
         """The client's subscriptions by URI, with the caller who made them. None until the resource's server agrees."""
         self.in_flight: dict[MessageId, RequestWork] = {}
         """Requests of the client without a response yet."""
+        self.roots: Mapping[str, Any] | None = None
+        """The client's answer to `roots/list`, as long as it holds."""
+        self.roots_changes = 0
+        """How often the client has changed its roots."""
         self.is_closed = False
         self.key: object = object()
         """Equal for all calls of the session."""
@@ -83,6 +87,11 @@ class Session:
             yield id, response
         finally:
             self._requests.pop(id, None)
+
+    def forget_roots(self) -> None:
+        """Ask the client for its roots again the next time they are needed."""
+        self.roots = None
+        self.roots_changes += 1
 
     def resolve(self, response: RpcResponse) -> None:
         """Pass a response to the request that waits for it, if any."""
