@@ -240,6 +240,15 @@ def test_a_missing_variable_is_named_with_file_and_key(tmp_path: Path) -> None:
     assert problem.startswith("refdesk.yaml: project: environment variable NOPE is not set")
 
 
+def test_a_section_that_is_off_may_name_a_missing_variable(tmp_path: Path) -> None:
+    text = 'monitoring: {sentry: {enabled: %s, dsn: "${SENTRY_DSN}"}}'
+    assert load(write_config(tmp_path, text % "false"), {}).monitoring.sentry.dsn is None
+    (problem,) = problems(write_config(tmp_path, text % "true"))
+    assert "environment variable SENTRY_DSN is not set" in problem
+    (problem,) = problems(write_config(tmp_path, text % "false"), monitoring__sentry__enabled=True)
+    assert "Sentry needs a DSN" in problem
+
+
 @pytest.mark.parametrize("text", ["${}", "${A B}", "${1A}", "${A-b}", "${A:?b}"])
 def test_a_variable_that_has_no_name_is_refused(tmp_path: Path, text: str) -> None:
     (problem,) = problems(write_config(tmp_path, f"project: '{text}'"), {"A": "x"})
@@ -297,11 +306,8 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("cache.ttl.zzz", 5, "cache.ttl.zzz: unknown key; expected one of list, rag, search"),
         ("zzz", {}, f"zzz: {UNKNOWN_AT_THE_TOP}"),
         ("sources", {}, "sources: unknown key; did you mean embedding.source?"),
-        (
-            "monitoring.prometheus.port",
-            9090,
-            "monitoring.prometheus.port: unknown key; remove it: metrics are served at /metrics on server.port",
-        ),
+        ("monitoring.prometheus.port", 0, "monitoring.prometheus.port: 0 is less than 1"),
+        ("monitoring.prometheus.port", 8001, "monitoring.prometheus.port: 8001 is also server.port; choose another"),
         ("data_dir", 7, "data_dir: 7 is not a path"),
         ("data_dir", "a\0b", "data_dir: 'a\\x00b' is not a path"),
         ("data_dir", "~no-such-user/a", "data_dir: ~no-such-user/a is not a path whose home folder is known"),

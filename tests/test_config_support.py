@@ -26,6 +26,15 @@ def test_what_is_set_in_vain_is_pointed_out_with_its_source(tmp_path: Path) -> N
     assert said.startswith("refdesk.yaml: mcpServers.a.timeout: is ignored")
 
 
+def test_reloading_is_accepted_and_has_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "refdesk.yaml"
+    path.write_text("server: {reload: false}\n")
+    assert load(path, {}).warnings == ()
+    path.write_text("server: {reload: true}\n")
+    (said,) = load(path, {}).warnings
+    assert said.startswith("refdesk.yaml: server.reload: has no effect")
+
+
 def test_every_toolset_can_be_switched_on_alone() -> None:
     for toolset in TOOLSETS:
         require_support(load(None, {"REFDESK__TOOLSETS": toolset}))

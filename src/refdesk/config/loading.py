@@ -21,7 +21,7 @@ from refdesk.config.environment import read_environment
 from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.placeholders import expand, map_strings
-from refdesk.config.rules import check_rules
+from refdesk.config.rules import check_rules, find_warnings
 from refdesk.config.server_entries import ServerEntries, read_entries
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.config.setting_keys import SERVERS, SETTINGS, Setting, SettingValue, assign
@@ -64,11 +64,12 @@ def load(
     invalid = list(_find_invalid(values))
     unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
     faults += [fault for _, fault in invalid]
-    config = _build({key: setting for key, setting in values.items() if key not in unusable}, path, entries.warnings)
+    config = _build({key: setting for key, setting in values.items() if key not in unusable}, path)
     faults += check_rules(config, unusable, serves=serves)
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
-    return config
+    warnings = [*entries.warnings, *find_warnings(config)]
+    return config.model_copy(update={"warnings": tuple(map(str, warnings))})
 
 
 def _gather(items: Iterable[SettingValue | Fault]) -> tuple[dict[str, SettingValue], list[Fault]]:
@@ -111,11 +112,10 @@ def _read_servers(values: dict[str, SettingValue], environ: Mapping[str, str]) -
     return entries
 
 
-def _build(values: Mapping[str, SettingValue], file: Path | None = None, warnings: Iterable[Fault] = ()) -> Config:
+def _build(values: Mapping[str, SettingValue], file: Path | None = None) -> Config:
     tree: dict[str, Any] = {
         "sources": {key: values[key].source if key in values else DEFAULT for key in SETTINGS},
         "config_file": file,
-        "warnings": tuple(map(str, warnings)),
     }
     for key, setting in values.items():
         *sections, name = key.split(".")
@@ -206,13 +206,20 @@ def _read_text(text: str, source: str, environ: Mapping[str, str]) -> Iterator[S
     if document is not None and not isinstance(document, Mapping):
         yield Fault(source, "", f"expected sections at the top level, not {describe_kind(document)}")
         return
-    for item in assign("", document, source):
+    items = list(assign("", document, source))
+    enabled = {key: SETTINGS[key].default != "false" for key in SETTINGS if key.endswith(".enabled")}
+    enabled |= {item.key: item.value is not False for item in items if isinstance(item, SettingValue)}
+    for item in items:
         if isinstance(item, Fault) or item.key == SERVERS:
             yield item
             continue
         problems: list[str] = []
         value = map_strings(item.value, partial(expand, environ=environ, problems=problems), MAX_DEPTH)
-        yield Fault(source, item.key, "; ".join(problems)) if problems else SettingValue(item.key, value, source)
+        if not problems:
+            yield SettingValue(item.key, value, source)
+        elif enabled.get(f"{item.key.rpartition('.')[0]}.enabled", True):
+            # A section that is switched off may refer to variables that aren't set.
+            yield Fault(source, item.key, "; ".join(problems))
 
 
 def _find_duplicate_keys(node: yaml.Node, source: str, path: str, seen: set[int]) -> Iterator[Fault]:

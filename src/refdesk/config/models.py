@@ -30,6 +30,7 @@ class ServerConfig(ConfigSection):
     host: types.Address = setting("127.0.0.1", "Address to listen on.")
     port: types.Whole = setting(8001, "Port to listen on. 0 picks a free port.", ge=0, le=65535)
     workers: types.Whole = setting(1, "Number of server processes.", ge=1, le=64)
+    reload: bool = setting(False, "Ignored. Accepted from configurations of similar servers.")
     stateless: bool = setting(False, "Serve MCP revisions up to 2025-11-25 without sessions.")
     allowed_origins: types.Origins = setting((), "Web origins that browsers may send requests from. `*` allows any.")
     allowed_hosts: types.Hosts = setting(
@@ -219,6 +220,9 @@ class PrometheusConfig(ConfigSection):
     """Prometheus metrics."""
 
     enabled: bool = setting(True, "Serve metrics at `/metrics` on the server's port.")
+    port: types.OptionalPort = setting(
+        None, "Additional port that serves `/metrics` without a key, and nothing else.", ge=1, le=65535
+    )
 
 
 class SentryConfig(ConfigSection):

@@ -28,6 +28,13 @@ def check_rules(config: Config, unusable: Set[str], *, serves: bool) -> Iterator
             yield Fault(config.sources[keys[0]], keys[0], text)
 
 
+def find_warnings(config: Config) -> Iterator[Fault]:
+    """Yield the settings that have no effect."""
+    if config.server.reload:
+        text = "has no effect; changes of downstream servers apply at once, and others when you restart the server"
+        yield Fault(config.sources["server.reload"], "server.reload", text)
+
+
 def _check_access(config: Config) -> Iterator[Violation]:
     server, auth = config.server, config.auth
     if not (server.is_loopback or auth.required or server.allow_anonymous):
@@ -70,6 +77,9 @@ def _check_keys(config: Config) -> Iterator[Violation]:
 
 def _check_services(config: Config) -> Iterator[Violation]:
     server, r2r, embedding, presets = config.server, config.r2r, config.embedding, config.downstream.presets
+    if config.monitoring.prometheus.port == server.port:
+        text = f"{server.port} is also server.port; choose another"
+        yield text, ("monitoring.prometheus.port", "server.port")
     if server.max_body_bytes > server.max_inflight_body_bytes:
         text = f"{server.max_body_bytes} exceeds server.max_inflight_body_bytes, {server.max_inflight_body_bytes}"
         yield text, ("server.max_body_bytes", "server.max_inflight_body_bytes")

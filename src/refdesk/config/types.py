@@ -143,6 +143,7 @@ _Time = Annotated[
 ]
 
 Whole = Annotated[int, BeforeValidator(_reject_bool)]
+OptionalPort = Annotated[int | None, BeforeValidator(_reject_bool)]
 Bytes = Annotated[int, BeforeValidator(_reject_bool), Unit("bytes")]
 Seconds = Annotated[_Time, Field(gt=0)]
 SecondsOrNone = Annotated[_Time, Field(ge=0)]
