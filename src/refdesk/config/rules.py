@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from refdesk.config.messages import Fault, quoted
 from refdesk.config.models import TOOLSETS, Config
 from refdesk.errors import ConfigError
+from refdesk.support.extras import build_install_command
 
 MIN_KEY_LENGTH = 16
 """Characters. Shorter keys can be guessed over the network in reasonable time."""
@@ -126,7 +127,7 @@ def require_support(config: Config, *, is_installed: Callable[[str], bool] = is_
         if is_enabled and not is_installed(package):
             source = config.sources.get(key, "configuration")
             problems.append(
-                f"{source}: {key}: needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"
+                f"{source}: {key}: needs an extra that is not installed; run: {build_install_command(extra)}"
             )
     if problems:
         raise ConfigError(problems)
