@@ -132,6 +132,19 @@ def test_lists_may_be_texts_with_commas() -> None:
     assert config.toolsets == ("docs", "reader")
 
 
+def test_lists_may_be_json() -> None:
+    config = load(None, {"MCP_PROXY_BLOCKLIST_KEYWORDS": '["project x", "a,b"]', "REFDESK__TOOLSETS": '["docs"]'})
+    assert config.reader.blocklist_keywords == ("project x", "a,b")
+    assert config.toolsets == ("docs",)
+
+
+@pytest.mark.parametrize("text", ['["a"', '{"a": 1}', "[1]", '"a", "b"', '"a"', "[a, b]"])
+def test_a_list_that_is_neither_json_nor_separated_by_commas_is_refused(text: str) -> None:
+    (problem,) = problems(environ={"MCP_PROXY_BLOCKLIST_KEYWORDS": text})
+    assert problem.startswith("environment MCP_PROXY_BLOCKLIST_KEYWORDS: reader.blocklist_keywords: ")
+    assert 'is not a JSON list of texts, such as ["one", "two"]; or separate them with commas' in problem
+
+
 def test_one_variable_holds_many_keys() -> None:
     keys = load(None, {"MCP_API_KEY": " first-key , ,second-key,"}).auth.keys
     assert [(key.user, key.tenant) for key in keys] == [("api-key", "default")] * 2

@@ -361,7 +361,7 @@ class Config(ConfigSection):
     """The whole configuration, with the source of each value."""
 
     data_dir: types.OptionalPath = setting(None, "Data folder. Defaults to the user data folder of the platform.")
-    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_commas)] = setting(
+    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_list)] = setting(
         TOOLSETS, "Enabled toolsets."
     )
     project: types.OptionalText = setting(
