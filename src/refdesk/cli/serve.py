@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from refdesk.cli.error_report import print_failure
 from refdesk.cli.load_config import load_settings
 from refdesk.config.models import Config
-from refdesk.config.rules import require_support
+from refdesk.config.rules import REDIS_SOURCE, require_support
 from refdesk.errors import ConfigError, RefdeskError
 from refdesk.support.fs import make_private_folder
 
@@ -137,4 +137,6 @@ def _open_log(config: Config, level: str) -> Log:
     log.capture_standard_logging()
     for warning in config.warnings:
         log.events.warning(warning)
+    if config.sources["cache.type"] == REDIS_SOURCE:
+        log.events.info("cache.redis", selected_by="REDIS_URL", url=str(config.cache.redis.url))
     return log

@@ -27,6 +27,7 @@ TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 class ServerConfig(ConfigSection):
     """HTTP server: address, access from browsers, limits and timeouts."""
 
+    name: str = setting("Refdesk", "Name of the server that clients display.", min_length=1)
     host: types.Address = setting("127.0.0.1", "Address to listen on.")
     port: types.Whole = setting(8001, "Port to listen on. 0 picks a free port.", ge=0, le=65535)
     workers: types.Whole = setting(1, "Number of server processes.", ge=1, le=64)

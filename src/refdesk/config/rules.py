@@ -14,6 +14,9 @@ from refdesk.support.extras import build_install_command
 MIN_KEY_LENGTH = 16
 """Characters. Shorter keys can be guessed over the network in reasonable time."""
 
+REDIS_SOURCE = "environment REDIS_URL"
+"""Source of the URL that selects Redis for the cache. A `.env` file may mean another program's Redis."""
+
 Violation = tuple[str, tuple[str, ...]]
 """A message, and the settings that the rule reads. It is reported under the first of them."""
 
@@ -34,6 +37,9 @@ def find_warnings(config: Config) -> Iterator[Fault]:
     if config.server.reload:
         text = "has no effect; changes of downstream servers apply at once, and others when you restart the server"
         yield Fault(config.sources["server.reload"], "server.reload", text)
+    if config.sources["cache.redis.url"] == REDIS_SOURCE and config.sources["cache.type"] == "default":
+        text = f"has no effect, as an extra is not installed; run: {build_install_command('redis')}"
+        yield Fault(REDIS_SOURCE, "cache.redis.url", text)
 
 
 def _check_access(config: Config) -> Iterator[Violation]:

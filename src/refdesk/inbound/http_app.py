@@ -96,7 +96,7 @@ class HttpApp:
         self._metrics_port = config.monitoring.prometheus.port
         self._max_json_depth = settings.max_json_depth
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
-        self._mcp = McpEndpoint(McpDispatcher(services, state_key), settings, monitor)
+        self._mcp = McpEndpoint(McpDispatcher(services, state_key, settings.name), settings, monitor)
         self._endpoints = Endpoints(services, config, monitor)
         self._console = ConsoleRoutes(services, self._access, monitor)
 
