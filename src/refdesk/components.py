@@ -245,7 +245,7 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     Reader(engine, conversions, windows, config.reader, blocklist, tools, rate).register(registry)
     roots = default_roots(config.convert, Path.cwd(), Path.home())
     sources = Sources(conversions, config.convert, roots, list_own_files(config))
-    Conversion(conversions, sources, blocklist).register(registry)
+    Conversion(conversions, sources, blocklist, rate).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
     scopes = ScopeResolver(engine, projects)
     KnowledgeTools(engine, desk.history, scopes, answers, desk.cache, ttl).register(registry)
