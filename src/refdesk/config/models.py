@@ -280,7 +280,7 @@ class ReaderConfig(ConfigSection):
     retrieval_api_key: types.OptionalSecret = setting(None, "API key for that service.")
     retrieval_timeout_seconds: types.Seconds = setting(5, "Time limit for a request to that service.")
     max_window_radius: types.Whole = setting(5, "Maximum number of chunks returned on each side of a chunk.", ge=0)
-    blocklist_keywords: types.Texts = setting((), "Words that must not appear in returned text.")
+    blocklist_keywords: types.Texts = setting((), "Words that must not appear in any returned text.")
     blocklist_action: Annotated[Literal["refuse", "redact"], types.AnyCase] = setting(
         "refuse", "What to do with text that contains such a word: `refuse` it, or `redact` the word."
     )

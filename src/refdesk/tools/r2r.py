@@ -22,6 +22,7 @@ from refdesk.config.models import CacheTtlConfig
 from refdesk.engines.base import IN_PROGRESS, Engine, EngineWriter, Hit, Listing, Search, SearchMode, Status
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import ALL, CollectionId, CollectionIds, CollectionScope, ScopeResolver
 from refdesk.tools.json_schema import Arguments, Result, ResultItem, Unlisted
 from refdesk.tools.paging import MAX_CHARACTERS, MaxTokens, format_path
@@ -225,6 +226,7 @@ class KnowledgeTools:
     writer: Answers
     cache: Cache
     ttl: CacheTtlConfig
+    blocklist: Blocklist
 
     def register(self, registry: Registry) -> None:
         add_tools(registry, self, TOOLSET)
@@ -282,7 +284,8 @@ class KnowledgeTools:
             if self.engine.writer is not None:
                 written, hits = await _write_with_engine(self.engine.writer, call.caller.tenant, question, search)
             else:
-                hits = await search_distinct(self.engine, call.caller.tenant, search)
+                # A model must not read blocked words either.
+                hits = self.blocklist.screen_hits(await search_distinct(self.engine, call.caller.tenant, search))
                 written = await self.writer.write(question, hits, call.client if is_sampled else SILENT)
             return _build_rag_answer(written, hits if arguments.include_sources else ())
 
