@@ -10,7 +10,7 @@ import pytest
 
 from tests import forked
 from tests.ports import find_free_port
-from tests.processes import REFDESK, environment
+from tests.processes import REFDESK, environment, started_server
 from tests.processes import run as run_program
 from tests.redis_server import needs_redis, redis_server
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -76,3 +76,22 @@ async def test_it_starts_with_metrics_on_a_port_of_their_own(tmp_path: Path) -> 
         finally:
             process.terminate()
             await process.wait()
+
+
+@needs_redis
+@pytest.mark.slow
+async def test_the_variables_of_its_container_are_enough(tmp_path: Path) -> None:
+    with redis_server() as redis:
+        variables = {
+            "R2R_API_URL": f"http://127.0.0.1:{find_free_port()}",
+            "R2R_SERVICE_EMAIL": "claude-code-service@example.com",
+            "R2R_SERVICE_PASSWORD": "secret",
+            "REDIS_URL": redis.url,
+        }
+        async with started_server(tmp_path, **variables) as server:
+            [selected] = [line for line in server.log if line["event"] == "cache.redis"]
+            assert (selected["selected_by"], selected["url"]) == ("REDIS_URL", redis.url)
+            async with httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http:
+                checks = (await http.get(f"{server.url}/ready")).json()["checks"]
+            assert checks["cache"]["redis"]["state"] == "ok"
+            assert checks["r2r"]

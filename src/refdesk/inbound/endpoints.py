@@ -79,14 +79,14 @@ class _User(BaseModel):
 
     user_id: str = Field(min_length=1, max_length=255)
     tenant_id: str = Field(min_length=1, max_length=255)
-    roles: list[str] = []
+    roles: list[str] | None = None
 
 
 class ExecuteRequest(_Body):
     """Request body: a tool to run for a user."""
 
     tool_name: str = Field(min_length=1)
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] | None = None
     user: _User
 
 
@@ -209,7 +209,7 @@ class Endpoints:
         If keys are in use, naming another tenant, user or role needs a key with the role `service`. The toolsets of the
         service's own key always apply.
         """
-        tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
+        tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles or ())
         if not self._services.authenticate.has_keys or SERVICE in caller.roles:
             # Unknown roles are kept: they grant nothing, and without them a caller could do everything.
             return replace(caller, user=name, tenant=tenant, roles=roles, local=False)
