@@ -93,6 +93,5 @@ async def test_the_name_of_the_tools_proxy_is_shown_to_clients(tmp_path: Path) -
         started_server(tmp_path) as server,
         httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http,
     ):
-        assert (await http.get(f"{server.url}/")).json()["name"] == "MCP Tools Proxy"
         answer = await http.post(f"{server.url}/mcp", json=INITIALIZE)
         assert answer.json()["result"]["serverInfo"]["title"] == "MCP Tools Proxy"

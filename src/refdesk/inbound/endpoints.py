@@ -117,7 +117,7 @@ class Endpoints:
         match path:
             case "/":
                 about = {"service": "Refdesk", "version": __version__, "protocol": f"MCP {MODERN_REVISION}"}
-                await respond_json(send, 200, {"status": "healthy", **about, "name": self._config.server.name})
+                await respond_json(send, 200, {"status": "healthy", **about})
             case "/health":
                 await respond_json(send, 200, {"status": "ok"})
             case "/ready":
