@@ -19,6 +19,11 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.anyio
 
 TEXT = "# The zebra plan\n\nNeedles are kept beside the ZEBRA house.\n\n# Hay\n\nHay is in the barn with the needle.\n"
+COMPLETION = {
+    "ref": {"type": "ref/resource", "uri": "techdoc://{doc_type}/{path}"},
+    "argument": {"name": "path", "value": ""},
+    "context": {"arguments": {"doc_type": "farm"}},
+}
 CLEAN = "# Barn\n\nThe barn needle is red.\n"
 
 
@@ -59,6 +64,8 @@ async def test_a_blocked_word_leaves_in_no_way(serve: Serve, tmp_path: Path, act
             "contents": await server.call("resources/read", {"uri": f"techdoc://{id}"}),
             "converted": await server.call("resources/read", {"uri": f"document://{handle}/markdown"}),
             "resources": await server.call("resources/list"),
+            "completion": await server.call("completion/complete", COMPLETION),
+            "prompt": await server.call("prompts/get", {"name": "onboard_me"}),
             "history": await server.call("resources/read", {"uri": "r2r://search/history"}),
             "console": [
                 await act(server, "documents", collection="farm"),
@@ -70,6 +77,7 @@ async def test_a_blocked_word_leaves_in_no_way(serve: Serve, tmp_path: Path, act
         for way, answer in answers.items():
             echoed = str(answer).replace(f"'uri': 'techdoc://{id}'", "")  # as the caller has sent it
             assert "zebra" not in echoed.lower(), way
+        assert answers["completion"]["result"]["completion"]["values"] == [clean.removeprefix("farm/")]
         # What has no blocked word is found as ever.
         search = answers["search"]["structuredContent"]
         assert clean in {hit["document_id"] for hit in search["results"]}

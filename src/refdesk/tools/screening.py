@@ -19,10 +19,15 @@ _KEPT = frozenset({"type", "mimeType", "data", "blob"})
 """Fields of content items that aren't text for readers."""
 
 
+_NESTED = frozenset({"messages", "content", "resource"})
+"""Fields that contain items with such fields."""
+
+
 class ScreenAnswers:
     """Screening policy: redacts or hides the texts that contain a blocked keyword, and leaves the rest as it is.
 
-    A tool's answer without any other text is an error, and so is a resource.
+    A tool's answer without any other text is an error, and so is a resource. Results of downstream servers may have any
+    form.
     """
 
     def __init__(self, blocklist: Blocklist) -> None:
@@ -33,16 +38,16 @@ class ScreenAnswers:
         result = answer.result
         if call.method == "tools/call":
             return Answer(self._screen_tool_result(call.tool, result))
-        if call.method == "resources/read":
-            return Answer({**result, "contents": [self._screen_resource(item) for item in result["contents"]]})
+        if call.method == "resources/read" and isinstance(contents := result.get("contents"), list):
+            screened = [self._screen_resource(item) for item in contents if isinstance(item, Mapping)]
+            return Answer({**result, "contents": screened})
         if call.method == "resources/list":
             return Answer({**result, "resources": self._drop_blocked(result["resources"])})
-        if call.method == "completion/complete":
-            completion = result["completion"]
-            return Answer({**result, "completion": {**completion, "values": self._drop_blocked(completion["values"])}})
+        if call.method == "completion/complete" and isinstance(completion := result.get("completion"), Mapping):
+            values = self._drop_blocked(completion.get("values", ()))
+            return Answer({**result, "completion": {**completion, "values": values}})
         if call.method == "prompts/get":
-            messages = [{**one, "content": self._screen_item(one["content"])} for one in result["messages"]]
-            return Answer({**result, "messages": messages})
+            return Answer(dict(self._screen_fields(result)))
         if call.method in _CONSOLE_DOCUMENTS:
             return Answer(self._blocklist.mask_values(result))
         return answer
@@ -61,8 +66,8 @@ class ScreenAnswers:
                     content = [text_content(kind.model_validate(known).readable()), *content[1:]]
                 except ValidationError:
                     return build_failure(TextBlocked("This answer contains a blocked word."))
-        content = [self._screen_item(item) for item in content]
-        texts = [item["text"] for item in content if item.get("type") == "text"]
+        content = [self._screen_item(item, keeps_place=kind is None and isinstance(tool, Tool)) for item in content]
+        texts = [item.get("text") for item in content if item.get("type") == "text"]
         if texts and not result.get("isError") and structured is None and all(text == HIDDEN for text in texts):
             metas = [item.get("_meta", {}) for item in content]
             cursor = next((meta["nextCursor"] for meta in metas if "nextCursor" in meta), None)
@@ -70,11 +75,11 @@ class ScreenAnswers:
             return build_failure(TextBlocked(f"This text contains a blocked word. {more}"))
         return {**result, "content": content}
 
-    def _screen_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a content item with its texts screened, those of an embedded resource included."""
+    def _screen_item(self, item: Mapping[str, Any], *, keeps_place: bool) -> dict[str, Any]:
+        """Return a content item with its texts screened. `keeps_place` is whether it may be a hit of our own."""
         screened = dict(self._screen_fields(item))
         meta = item.get("_meta")
-        if isinstance(meta, Mapping) and "passage" in meta and screened["text"] != item["text"]:
+        if keeps_place and meta and "passage" in meta and screened["text"] != item["text"]:
             # The heading, the passage and its source are screened one by one, to keep the place of the passage.
             start, end = meta["passage"]
             mask = self._blocklist.mask
@@ -88,15 +93,17 @@ class ScreenAnswers:
         for name, value in item.items():
             if name in _KEPT:
                 yield name, value
-            elif name == "resource" and isinstance(value, Mapping):
-                yield name, self._screen_item(value)
+            elif name in _NESTED and isinstance(value, Mapping):
+                yield name, dict(self._screen_fields(value))
+            elif name in _NESTED and isinstance(value, list):
+                yield name, [dict(self._screen_fields(item)) for item in value if isinstance(item, Mapping)]
             else:
                 yield name, self._blocklist.mask_values(value)
 
     def _screen_resource(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Return an item of a resource's contents. JSON is screened text by text."""
         text = item.get("text")
-        if not isinstance(text, str) or not self._blocklist.is_blocked(text):
+        if not isinstance(text, str):
             return dict(item)
         if item.get("mimeType") == "application/json":
             try:
