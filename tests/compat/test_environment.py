@@ -52,6 +52,19 @@ async def test_its_open_address_without_keys_is_refused_with_both_ways_out(tmp_p
     assert "--allow-anonymous" in said
 
 
+async def test_it_is_open_to_all_when_it_is_told_so(tmp_path: Path) -> None:
+    shutil.copy(FOLDER / "techdoc.env", tmp_path / ".env")
+    async with (
+        started_server(tmp_path, "--allow-anonymous") as server,
+        httpx2.AsyncClient(verify=False, timeout=PATIENCE_SECONDS) as http,
+    ):
+        url = server.url.replace("0.0.0.0", "localhost") + "/mcp"
+        for headers in ({}, {"Authorization": "Bearer your-api-key-here"}):
+            assert "tools" in (await http.post(url, json=LIST, headers=headers)).json()["result"]
+        # A wrong key is refused all the same: who sends one expects to be known.
+        assert (await http.post(url, json=LIST, headers={"Authorization": "Bearer wrong"})).status_code == 401
+
+
 async def test_its_key_is_required_once_it_says_so(tmp_path: Path) -> None:
     text = (FOLDER / "techdoc.env").read_text().replace("MCP_AUTH_REQUIRED=false", "MCP_AUTH_REQUIRED=true")
     (tmp_path / ".env").write_text(text.replace("0.0.0.0", "127.0.0.1"))

@@ -95,6 +95,17 @@ async def test_a_blocked_word_leaves_in_no_way(serve: Serve, tmp_path: Path, act
         assert item["text"][start:end] == expected
 
 
+async def test_a_blocked_word_is_in_no_error(serve: Serve) -> None:
+    async with serve(embedding__source="none", reader__blocklist_keywords="zebra") as server:
+        await bring(server, CLEAN, "Barn notes", collection_id="zebra")
+        wrong = {"name": "search_documentation", "arguments": {"query": "a", "doc_type": "wrong"}}
+        answer = await server.call("tools/call", wrong)
+        assert answer["error"]["code"] == -32602
+        assert answer["error"]["data"]["type"] == "InvalidArguments"
+        assert "zebra" not in str(answer)
+        assert "hidden: it contains a blocked word" in answer["error"]["message"]
+
+
 async def test_a_blocked_word_is_in_no_live_event_of_the_console(serve: Serve) -> None:
     async with (
         serve(embedding__source="none", reader__blocklist_keywords="zebra") as server,

@@ -9,6 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from refdesk.calls import CONSOLE, Answer, Call, Handler, ToolEntry, text_content
+from refdesk.errors import RefdeskError
 from refdesk.tools.budget import HIDDEN, Blocklist, TextBlocked
 from refdesk.tools.registry import Tool, build_failure
 
@@ -34,7 +35,11 @@ class ScreenAnswers:
         self._blocklist = blocklist
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        answer = await proceed(call)
+        try:
+            answer = await proceed(call)
+        except RefdeskError as error:
+            error.change_texts(self._blocklist.mask_values)
+            raise
         result = answer.result
         if call.method == "tools/call":
             return Answer(self._screen_tool_result(call.tool, result))
