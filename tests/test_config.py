@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from refdesk.config.dotenv import DotEnv, read_dotenv
 from refdesk.config.environment import ENVIRONMENT
 from refdesk.config.loading import find_config_file, load
 from refdesk.config.models import ApiKey, Config, ServerConfig
@@ -94,7 +95,77 @@ def test_empty_variables_and_absent_flags_count_as_unset(tmp_path: Path) -> None
 
 
 def test_variables_of_other_programs_are_left_alone() -> None:
-    assert load(None, {"MCP_SOMETHING": "x", "R2R_POSTGRES_HOST": "db", "REFDESKTOP": "1"}) == load(None, {})
+    environ = {
+        "MCP_TIMEOUT": "1", "R2R_POSTGRES_HOST": "db", "REFDESKTOP": "1", "HOME": "/root",
+        "REFDESK_SERVICE_HOST": "10.0.0.1", "REFDESK_PORT": "tcp://10.0.0.1:8001",
+        "R2R_PORT_7272_TCP_ADDR": "10.0.0.2", "MCP_SOMETHING": "",
+    }  # fmt: skip
+    assert load(None, environ) == load(None, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("MCP_SERVR_PORT", "did you mean MCP_SERVER_PORT?"),
+        ("MCP_PROXY_MAX_PAGES", "did you mean MCP_PROXY_MAX_PAGES_PER_CALL?"),
+        ("R2R_SERVICE_PASWORD", "did you mean R2R_SERVICE_PASSWORD?"),
+        ("REFDESK_SERVER_WORKERS", "did you mean REFDESK__SERVER__WORKERS?"),
+        ("MCP_SOMETHING", "refdesk.yaml and the manual list the settings"),
+    ],
+)
+def test_an_unknown_variable_is_warned_of_with_the_nearest_one(name: str, hint: str) -> None:
+    assert load(None, {name: SECRET}).warnings == (f"environment {name}: is not a variable of Refdesk; {hint}",)
+
+
+def test_a_variable_that_the_file_refers_to_is_known(tmp_path: Path) -> None:
+    path = write_config(tmp_path, 'project: "${MCP_SOMETHING}"')
+    assert load(path, {"MCP_SOMETHING": "atlas"}).warnings == ()
+
+
+def test_the_url_of_redis_alone_selects_it() -> None:
+    config = load(None, {"REDIS_URL": "redis://cache:6379"})
+    assert (config.cache.type, config.sources["cache.type"]) == ("redis", "environment REDIS_URL")
+    assert load(None, {"REDIS_URL": "redis://cache:6379", "REFDESK__CACHE__TYPE": "memory"}).cache.type == "memory"
+    dotenv = DotEnv({"REDIS_URL": "redis://cache:6379"})
+    assert load(None, dotenv.variables, dotenv=dotenv).cache.type == "memory"
+
+
+def test_a_mock_mode_is_refused() -> None:
+    (problem,) = problems(environ={"MCP_PROXY_MOCK_MODE": "True"})
+    assert problem.startswith("environment MCP_PROXY_MOCK_MODE: Refdesk has no mock mode; unset it")
+    assert load(None, {"MCP_PROXY_MOCK_MODE": "false"}) == load(None, {})
+
+
+def test_a_dotenv_file_has_names_and_values(tmp_path: Path) -> None:
+    file = tmp_path / ".env"
+    lines = [
+        "# comment", "", "A=plain # comment", "B = spaced ", "export C='single # quoted'",
+        r'D="double\n\"quoted\"" # end',
+        "E=", "F=a#b", "G==", "1=x", "no assignment", "H='open",
+    ]  # fmt: skip
+    file.write_text("\ufeff" + "\r\n".join(lines))
+    found = read_dotenv(file)
+    assert found.variables == {
+        "A": "plain", "B": "spaced", "C": "single # quoted", "D": 'double\n"quoted"', "E": "", "F": "a#b", "G": "=",
+    }  # fmt: skip
+    assert [str(fault) for fault in found.faults] == [
+        f".env: line {number}: is ignored; write NAME=value" for number in (10, 11, 12)
+    ]
+    assert read_dotenv(tmp_path / "none") == DotEnv()
+    file.write_bytes(b"A=\xff")
+    assert [str(fault) for fault in read_dotenv(file).faults] == [".env: is ignored, as it is not UTF-8 text"]
+
+
+def test_a_setting_from_a_dotenv_file_names_it() -> None:
+    dotenv = DotEnv({"MCP_SERVER_PORT": "99999", "MCP_SERVR_HOST": "x"})
+    environ = {**dotenv.variables, "MCP_PROXY_LOG_LEVEL": "debug"}
+    with pytest.raises(ConfigError) as caught:
+        load(None, environ, dotenv=dotenv)
+    assert caught.value.problems == (".env MCP_SERVER_PORT: server.port: 99999 is greater than 65535",)
+    config = load(None, environ | {"MCP_SERVER_PORT": "9"}, dotenv=DotEnv({"MCP_SERVR_HOST": "x"}))
+    assert config.sources["logging.level"] == "environment MCP_PROXY_LOG_LEVEL"
+    (warning,) = config.warnings
+    assert warning.startswith(".env MCP_SERVR_HOST: is not a variable of Refdesk")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}"])
@@ -130,6 +201,19 @@ def test_lists_may_be_texts_with_commas() -> None:
     )
     assert config.server.allowed_origins == ("https://a.example.com", "http://localhost:3000")
     assert config.toolsets == ("docs", "reader")
+
+
+def test_lists_may_be_json() -> None:
+    config = load(None, {"MCP_PROXY_BLOCKLIST_KEYWORDS": '["project x", "a,b"]', "REFDESK__TOOLSETS": '["docs"]'})
+    assert config.reader.blocklist_keywords == ("project x", "a,b")
+    assert config.toolsets == ("docs",)
+
+
+@pytest.mark.parametrize("text", ['["a"', '{"a": 1}', "[1]", '"a", "b"', '"a"', "[a, b]"])
+def test_a_list_that_is_neither_json_nor_separated_by_commas_is_refused(text: str) -> None:
+    (problem,) = problems(environ={"MCP_PROXY_BLOCKLIST_KEYWORDS": text})
+    assert problem.startswith("environment MCP_PROXY_BLOCKLIST_KEYWORDS: reader.blocklist_keywords: ")
+    assert 'is not a JSON list of texts, such as ["one", "two"]; or separate them with commas' in problem
 
 
 def test_one_variable_holds_many_keys() -> None:
@@ -240,6 +324,15 @@ def test_a_missing_variable_is_named_with_file_and_key(tmp_path: Path) -> None:
     assert problem.startswith("refdesk.yaml: project: environment variable NOPE is not set")
 
 
+def test_a_section_that_is_off_may_name_a_missing_variable(tmp_path: Path) -> None:
+    text = 'monitoring: {sentry: {enabled: %s, dsn: "${SENTRY_DSN}"}}'
+    assert load(write_config(tmp_path, text % "false"), {}).monitoring.sentry.dsn is None
+    (problem,) = problems(write_config(tmp_path, text % "true"))
+    assert "environment variable SENTRY_DSN is not set" in problem
+    (problem,) = problems(write_config(tmp_path, text % "false"), monitoring__sentry__enabled=True)
+    assert "Sentry needs a DSN" in problem
+
+
 @pytest.mark.parametrize("text", ["${}", "${A B}", "${1A}", "${A-b}", "${A:?b}"])
 def test_a_variable_that_has_no_name_is_refused(tmp_path: Path, text: str) -> None:
     (problem,) = problems(write_config(tmp_path, f"project: '{text}'"), {"A": "x"})
@@ -297,11 +390,8 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("cache.ttl.zzz", 5, "cache.ttl.zzz: unknown key; expected one of list, rag, search"),
         ("zzz", {}, f"zzz: {UNKNOWN_AT_THE_TOP}"),
         ("sources", {}, "sources: unknown key; did you mean embedding.source?"),
-        (
-            "monitoring.prometheus.port",
-            9090,
-            "monitoring.prometheus.port: unknown key; remove it: metrics are served at /metrics on server.port",
-        ),
+        ("monitoring.prometheus.port", 0, "monitoring.prometheus.port: 0 is less than 1"),
+        ("monitoring.prometheus.port", 8001, "monitoring.prometheus.port: 8001 is also server.port; choose another"),
         ("data_dir", 7, "data_dir: 7 is not a path"),
         ("data_dir", "a\0b", "data_dir: 'a\\x00b' is not a path"),
         ("data_dir", "~no-such-user/a", "data_dir: ~no-such-user/a is not a path whose home folder is known"),

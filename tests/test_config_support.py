@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,15 @@ def test_what_is_set_in_vain_is_pointed_out_with_its_source(tmp_path: Path) -> N
     path.write_text("mcpServers: {a: {command: x, timeout: 5}}\n")
     (said,) = load(path, {}).warnings
     assert said.startswith("refdesk.yaml: mcpServers.a.timeout: is ignored")
+
+
+def test_reloading_is_accepted_and_has_no_effect(tmp_path: Path) -> None:
+    path = tmp_path / "refdesk.yaml"
+    path.write_text("server: {reload: false}\n")
+    assert load(path, {}).warnings == ()
+    path.write_text("server: {reload: true}\n")
+    (said,) = load(path, {}).warnings
+    assert said.startswith("refdesk.yaml: server.reload: has no effect")
 
 
 def test_every_toolset_can_be_switched_on_alone() -> None:
@@ -50,5 +58,5 @@ def test_an_extra_that_is_needed_and_missing_is_named_with_the_line_that_install
 ) -> None:
     config = load(None, {}, settings)
     require_support(config)
-    with pytest.raises(ConfigError, match=re.escape(f"pip install 'refdesk[{extra}]'")):
+    with pytest.raises(ConfigError, match=f"run: scripts/setup --extra {extra}$"):
         require_support(config, is_installed=lambda name: name != package)

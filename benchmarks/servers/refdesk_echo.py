@@ -42,7 +42,7 @@ async def serve(data: Path) -> None:
     listener = bind(config.server)
     async with open_desk(config, log=log) as desk:
         desk.registry.add_tool(ECHO)
-        await serve_http(desk, config, listener, lambda: announce(listener))
+        await serve_http(desk, config, [listener], lambda: announce(listener))
 
 
 if __name__ == "__main__":

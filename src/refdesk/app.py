@@ -17,6 +17,7 @@ from refdesk.policy.rate_limit import RateLimit, has_limits
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry.extras import open_reports, open_spans
 from refdesk.telemetry.log import Log, iter_secrets
+from refdesk.tools.screening import ScreenAnswers
 
 __all__ = ["Desk", "open_desk"]
 
@@ -57,5 +58,7 @@ async def open_desk(
             limiter = desk.create_limiter(MAX_BUCKETS)
             policies.append(RateLimit(config.rate_limits, limiter, desk.metrics.count_rate_limited))
         policies.append(Deadline(config.server.request_timeout_seconds, desk.dispatcher.seconds))
+        if not desk.blocklist.is_empty:
+            policies.append(ScreenAnswers(desk.blocklist))
         desk.handle = chain(policies, desk.dispatcher)
         yield desk

@@ -83,6 +83,7 @@ class Desk:
     own_servers: OwnServers
     redis: RedisLink | None
     cache: Cache
+    blocklist: Blocklist
     # Built from the components above.
     gateway: Gateway = field(init=False)
     console: Console | None = field(default=None, init=False)
@@ -173,6 +174,7 @@ async def open_components(
     desk = Desk(
         config, log, metrics, registry, dispatcher, permissions, authenticate, pipeline.conversions, embedder, engine,
         history, fleet, own_servers, redis, cache,
+        Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action),
     )  # fmt: skip
     desk.monitor_dependencies(*engine.dependencies, embedder.dependency if embedder else None)
     return desk
@@ -238,17 +240,17 @@ async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:
     ttl = config.cache.ttl
     federation = Federation(desk.fleet, desk.cache, ttl.search, can_reach)
     Documentation(engine, desk.cache, ttl.search, federation).register(registry)
-    blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
+    blocklist = desk.blocklist
     tools = desk.permissions.filter_tools(desk.dispatcher.tools)
     calls, tokens = config.reader.rate_limit_calls, config.reader.rate_limit_tokens
     rate = DocumentRateLimiter(calls, tokens, desk.create_limiter(), desk.metrics.count_rate_limited)
     Reader(engine, conversions, windows, config.reader, blocklist, tools, rate).register(registry)
     roots = default_roots(config.convert, Path.cwd(), Path.home())
     sources = Sources(conversions, config.convert, roots, list_own_files(config))
-    Conversion(conversions, sources, blocklist).register(registry)
+    Conversion(conversions, sources, blocklist, rate).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
     scopes = ScopeResolver(engine, projects)
-    KnowledgeTools(engine, desk.history, scopes, answers, desk.cache, ttl).register(registry)
+    KnowledgeTools(engine, desk.history, scopes, answers, desk.cache, ttl, blocklist).register(registry)
     IngestionTools(engine, scopes, sources, conversions).register(registry)
     KnowledgePrompts(engine, scopes).register(registry)
     registry.add_resources(KnowledgeResources(engine, desk.history, projects))
@@ -295,7 +297,7 @@ async def register_console(desk: Desk, stack: AsyncExitStack) -> None:
         tool = desk.registry.find_tool(name)
         return tool is not None and tool.toolset in rights.toolsets(caller) and tool.is_open_to(caller)
 
-    feed = Feed(engine, servers, rights, history, is_available)
+    feed = Feed(engine, servers, rights, history, is_available, desk.blocklist.mask_values)
     desk.console = Console(describe_server, rights, ConsoleDocuments(engine), servers, keys, engine, feed)
     desk.console.register(desk.registry.add_method)
     await stack.enter_async_context(in_background(feed.run()))

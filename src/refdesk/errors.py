@@ -15,7 +15,7 @@ The name of a class is its `type` on the wire. `inbound.envelope` converts error
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -55,6 +55,11 @@ class RefdeskError(Exception):
             # Rounded up to milliseconds, so that it's never too early.
             data["retry_after"] = ceil(self.retry_after * 1000) / 1000
         return {**data, **self._more_data}
+
+    def change_texts(self, change: Callable[[Any], Any]) -> None:
+        """Apply a function to the detail and to the data."""
+        self.detail, self._more_data = change(self.detail), change(self._more_data)
+        self.args = (self.detail,)
 
 
 class ProtocolError(RefdeskError):

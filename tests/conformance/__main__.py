@@ -54,7 +54,7 @@ async def _serve(settings: dict[str, Any]) -> None:
             await _wait_until_connected(desk)
         else:
             register_fixture(desk.registry)
-        await serve_http(desk, config, listener, announce)
+        await serve_http(desk, config, [listener], announce)
 
 
 async def _wait_until_connected(desk: Desk) -> None:

@@ -122,7 +122,7 @@ async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve) -> None:
         engine = CountedEngine(server.desk.engine)
         port = cast(Engine, engine)
         history = History(server.desk.metrics, leave_out=CONSOLE)
-        feed = Feed(port, console.servers, console.rights, history, lambda caller, tool: True)
+        feed = Feed(port, console.servers, console.rights, history, lambda caller, tool: True, lambda data: data)
         await feed.sample()
         await bring(server, "# Foxes\n\nThey dig.", "Foxes")
         assert engine.asked == {"listen"}

@@ -60,6 +60,30 @@ async def test_a_missing_trace_id_is_made(server: RunningServer) -> None:
     assert first != second
 
 
+@pytest.mark.parametrize("path", [EXECUTE, WINDOW])
+async def test_a_trace_id_that_cannot_be_kept_is_refused(server: RunningServer, path: str) -> None:
+    for trace_id in ("two words", "", "x" * 129, "naïve", "line\nbreak", 5):
+        body = {"tool_name": "whoami", "user": USER, "tenant_id": "acme", "trace_id": trace_id}
+        answer = await server.http.post(path, json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32602), trace_id
+        assert "trace_id: must be 1 to 128 printable ASCII characters" in answer.json()["error"]["message"]
+        assert len(answer.json()["trace_id"]) == 32
+    assert (await execute(server, "whoami", trace_id="x" * 128))["trace_id"] == "x" * 128
+    assert (await execute(server, "whoami", trace_id=None))["status"] == "ok"
+
+
+@pytest.mark.parametrize("path", [EXECUTE, WINDOW])
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100])
+async def test_an_unparsable_body_is_answered_in_the_same_shape(server: RunningServer, path: str, body: bytes) -> None:
+    answer = await server.http.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    content = answer.json()
+    assert set(content) == {"status", "error", "trace_id"}
+    assert content["status"] == "error"
+    assert content["error"]["code"] in (-32700, -32600)
+    assert len(content["trace_id"]) == 32
+
+
 async def test_structured_results_come_as_they_are(server: RunningServer) -> None:
     answer = await execute(server, "echo", arguments={"text": "hi", "times": 2})
     assert answer["result"] == {"echoed": "hihi", "length": 4}

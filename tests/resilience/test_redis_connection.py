@@ -266,5 +266,5 @@ def test_without_the_package_the_line_that_installs_it_is_told(monkeypatch: pyte
         async with open_redis(RedisConfig()):
             pass
 
-    with pytest.raises(ConfigError, match=r"pip install 'refdesk\[redis\]'"):
+    with pytest.raises(ConfigError, match="scripts/setup --extra redis"):
         asyncio.run(open_and_close())

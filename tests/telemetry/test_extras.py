@@ -64,9 +64,9 @@ def test_nothing_is_imported_that_is_switched_off() -> None:
 def test_what_is_not_installed_is_said_with_the_line_that_installs_it() -> None:
     otel, sentry = run_program(NOT_INSTALLED)
     assert otel.startswith("monitoring.opentelemetry.enabled: ")
-    assert otel.endswith("pip install 'refdesk[otel]'")
+    assert otel.endswith("scripts/setup --extra otel")
     assert sentry.startswith("monitoring.sentry.enabled: ")
-    assert sentry.endswith("pip install 'refdesk[sentry]'")
+    assert sentry.endswith("scripts/setup --extra sentry")
 
 
 @pytest.mark.anyio

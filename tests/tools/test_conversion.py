@@ -18,7 +18,7 @@ from docling_core.types.doc.document import DoclingDocument
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call, Client, LogLevel
 from refdesk.config.models import Config
-from refdesk.errors import InvalidArguments
+from refdesk.errors import InvalidArguments, RateLimited
 from refdesk.tools.registry import Tool
 from tests.documents.web import answer, running_web
 from tests.real_files import OFFICE, REAL_FILES, RealFile
@@ -172,6 +172,25 @@ async def test_a_blocked_keyword_is_not_exported(settings: Callable[..., Config]
                 exported = await desk.call(f"export_{form}", {"handle": handle, "max_tokens": 100_000})
                 assert "Install" not in exported.text
                 assert exported.is_error is (action == "refuse")
+
+
+async def test_exports_count_towards_the_limits_of_a_document(settings: Callable[..., Config], project: Path) -> None:
+    given = {"convert__roots": [str(project)], "embedding__source": "none"}
+    async with open_desk(settings(reader__rate_limit_calls=2, **given)) as desk:
+        handle = (await ask(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
+        await desk.call("export_markdown", {"handle": handle})
+        await desk.handle(Call("resources/read", {"uri": f"document://{handle}/html"}, LOCAL))
+        with pytest.raises(RateLimited, match="2 calls and 100000 tokens per minute"):
+            await desk.call("read_doc_metadata", {"doc_id": handle})
+        with pytest.raises(RateLimited):
+            await desk.call("export_json", {"handle": handle})
+        with pytest.raises(RateLimited):
+            await desk.handle(Call("resources/read", {"uri": f"document://{handle}/html"}, LOCAL))
+    async with open_desk(settings(reader__rate_limit_tokens=10, **given)) as desk:
+        handle = (await ask(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
+        await desk.call("export_markdown", {"handle": handle})
+        with pytest.raises(RateLimited):
+            await desk.call("export_markdown", {"handle": handle})
 
 
 async def test_local_files_can_be_switched_off(settings: Callable[..., Config], project: Path) -> None:

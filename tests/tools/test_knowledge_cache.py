@@ -23,6 +23,7 @@ from refdesk.engines.base import Engine, Hit
 from refdesk.engines.storage.search_history import SearchHistory
 from refdesk.errors import EngineError
 from refdesk.resilience.redis_connection import open_redis
+from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import Projects, ScopeResolver
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.r2r import KnowledgeTools
@@ -113,7 +114,9 @@ class Tools:
         asked = cast(Engine, engine)
         scopes = ScopeResolver(asked, Projects(asked, ProjectsConfig(), folder, None))
         history = SearchHistory(folder)
-        KnowledgeTools(asked, history, scopes, Scribe(), cache, SECONDS).register(self._registry)
+        KnowledgeTools(asked, history, scopes, Scribe(), cache, SECONDS, Blocklist((), "refuse")).register(
+            self._registry
+        )
         Documentation(asked, cache, SECONDS.search).register(self._registry)
 
     async def ask(

@@ -219,6 +219,13 @@ async def test_a_document_can_be_read_only_so_often(settings: Callable[..., Conf
         await ask(desk, "read_doc_metadata", doc_id="refdesk/index.md")
 
 
+async def test_snippets_stay_within_the_size_limit(settings: Callable[..., Config]) -> None:
+    async with open_desk(settings(reader__max_text_bytes=40)) as desk:
+        doc_id = await convert_document(desk)
+        found = (await desk.call("doc_local_search", {"doc_id": doc_id, "query": "food"})).structured
+        assert 0 < sum(len(hit["text"].encode()) for hit in found["results"]) <= 40
+
+
 async def test_a_blocked_keyword_is_not_handed_out(settings: Callable[..., Config]) -> None:
     for action in ("refuse", "redact"):
         config = settings(reader__blocklist_keywords="zebras", reader__blocklist_action=action)

@@ -43,6 +43,7 @@ from refdesk.engines.storage.records import read_last_change
 from refdesk.errors import ConfigError, RefdeskError
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.resilience.http_client import open_http_session, read_body, split_login
+from refdesk.support.extras import build_install_command
 from refdesk.telemetry.metrics import Metrics
 from refdesk.version import __version__
 
@@ -132,7 +133,7 @@ def check_python(context: CheckContext) -> Iterator[Finding]:
             missing.append(extra)
     versions = f"Refdesk {__version__} on Python {platform.python_version()}"
     extras = f"extras {', '.join(installed)}" if installed else "no extras"
-    hint = f"; not installed: {', '.join(missing)} (pip install 'refdesk[{missing[0]}]')" if missing else ""
+    hint = f"; not installed: {', '.join(missing)} ({build_install_command(missing[0])})" if missing else ""
     yield ok(f"{versions} with {extras}{hint}")
 
 

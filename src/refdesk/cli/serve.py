@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from refdesk.cli.error_report import print_failure
 from refdesk.cli.load_config import load_settings
 from refdesk.config.models import Config
-from refdesk.config.rules import require_support
+from refdesk.config.rules import REDIS_SOURCE, require_support
 from refdesk.errors import ConfigError, RefdeskError
 from refdesk.support.fs import make_private_folder
 
@@ -39,9 +39,9 @@ def serve(arguments: SimpleNamespace) -> int:
         _serve_stdio_and_exit(config)
     if config.server.workers > 1:
         return _serve_with_workers(config)
-    from refdesk.inbound.http_server import bind
+    from refdesk.inbound.http_server import bind_all
 
-    _run_event_loop(_serve_http(config, bind(config.server)))
+    _run_event_loop(_serve_http(config, bind_all(config)))
     return 0
 
 
@@ -78,13 +78,13 @@ def _serve_with_workers(config: Config) -> int:
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Must be set before prometheus_client is imported: enables its multiprocess mode.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        from refdesk.inbound.http_server import CANNOT_START, Workers, bind
+        from refdesk.inbound.http_server import CANNOT_START, Workers, bind_all
 
-        listener, state_key = bind(config.server), secrets.token_bytes(32)
+        listeners, state_key = bind_all(config), secrets.token_bytes(32)
 
         def work() -> int:
             try:
-                _run_event_loop(_serve_http(config, listener, state_key))
+                _run_event_loop(_serve_http(config, listeners, state_key))
             except RefdeskError as error:
                 print_failure(error.detail.splitlines())
                 return CANNOT_START
@@ -103,16 +103,20 @@ def _run_event_loop(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-async def _serve_http(config: Config, listener: socket.socket, state_key: bytes | None = None) -> None:
+async def _serve_http(config: Config, listeners: list[socket.socket], state_key: bytes | None = None) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.http_server import serve_http, url_of
 
     with closing(_open_log(config, config.logging.level)) as log:
-        url = url_of(listener)
-        console = {"console": f"{url}/console/"} if config.console.enabled else {}
-        ready = partial(log.events.info, "ready", endpoint=f"{url}/mcp", **console, pid=os.getpid())
+        url = url_of(listeners[0])
+        addresses = {"endpoint": f"{url}/mcp"}
+        if config.console.enabled:
+            addresses["console"] = f"{url}/console/"
+        if listeners[1:]:
+            addresses["metrics"] = f"{url_of(listeners[1])}/metrics"
+        ready = partial(log.events.info, "ready", **addresses, pid=os.getpid())
         async with open_desk(config, log=log) as desk:
-            await serve_http(desk, config, listener, ready, state_key)
+            await serve_http(desk, config, listeners, ready, state_key)
 
 
 async def _serve_stdio(config: Config) -> None:
@@ -133,4 +137,6 @@ def _open_log(config: Config, level: str) -> Log:
     log.capture_standard_logging()
     for warning in config.warnings:
         log.events.warning(warning)
+    if config.sources["cache.type"] == REDIS_SOURCE:
+        log.events.info("cache.redis", selected_by="REDIS_URL", url=str(config.cache.redis.url))
     return log

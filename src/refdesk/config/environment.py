@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.config.messages import Fault, quoted
+from refdesk.config.messages import Fault, quoted, suggest
 from refdesk.config.setting_keys import SETTINGS, SettingValue, assign
 from refdesk.config.types import MASK
 
@@ -38,6 +39,7 @@ class Variable:
 
 
 ENVIRONMENT = (
+    Variable("MCP_PROXY_APP_NAME", "server.name"),
     Variable("MCP_SERVER_HOST", "server.host"),
     Variable("MCP_PROXY_HOST", "server.host"),
     Variable("MCP_SERVER_PORT", "server.port"),
@@ -75,12 +77,51 @@ ENVIRONMENT = (
 """Where several variables map to one setting, the first that is set wins."""
 
 
-def read_environment(environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
-    """Yield the settings given by environment variables: the well-known ones, then `REFDESK__SECTION__KEY`."""
+OTHER_VARIABLES = ("REFDESK_CONFIG", "REFDESK_TRACEBACK", "MCP_PROXY_MOCK_MODE")
+"""Variables that Refdesk reads and that set no setting."""
+
+_OWN_PREFIX = re.compile("(?:MCP|R2R|REFDESK)_")
+_OF_OTHERS = re.compile(
+    r"MCP_(?:TOOL_)?TIMEOUT|REFDESK_(?:KEY|URL|TEST_\w+)"
+    r"|R2R_(?:POSTGRES_\w+|CONFIG_\w+|PROJECT_NAME|SECRET_KEY|HOST|PORT)"
+    r"|\w+_SERVICE_(?:HOST|PORT(?:_\w+)?)|\w+_PORT_\d+_(?:TCP|UDP)(?:_\w+)?"
+)
+"""Variables of Claude Code, Refdesk's clients and tests, R2R, and of Kubernetes for services of these names."""
+
+_ON = frozenset({"1", "true", "yes", "on", "t", "y"})
+
+
+def find_unknown_variables(environ: Mapping[str, str], mentioned: str, dotenv: Collection[str] = ()) -> Iterator[Fault]:
+    """Yield a warning for each variable that looks like one of Refdesk's, unless the text `mentioned` has its name."""
+    known = {name.lower(): name for name in (*(variable.name for variable in ENVIRONMENT), *OTHER_VARIABLES)}
+    known |= {name.lower(): name for name in (f"{PREFIX}{key.replace('.', '__').upper()}" for key in SETTINGS)}
+    for name in sorted(environ):
+        if not _OWN_PREFIX.match(name) or name.upper().startswith(PREFIX) or name in known.values():
+            continue
+        is_of_others = _OF_OTHERS.fullmatch(name) or (name.endswith("_PORT") and environ[name].startswith("tcp://"))
+        if is_of_others or name in mentioned or not environ[name].strip():
+            continue
+        nearest = suggest(name, list(known), cutoff=0.75)
+        hint = f"did you mean {known[nearest]}?" if nearest else "refdesk.yaml and the manual list the settings"
+        yield Fault(_describe_source(name, dotenv), "", f"is not a variable of Refdesk; {hint}")
+
+
+def _describe_source(name: str, dotenv: Collection[str]) -> str:
+    return f"{'.env' if name in dotenv else 'environment'} {quoted(name)}"
+
+
+def read_environment(environ: Mapping[str, str], dotenv: Collection[str] = ()) -> Iterator[SettingValue | Fault]:
+    """Yield the settings given by environment variables: the well-known ones, then `REFDESK__SECTION__KEY`.
+
+    `dotenv` are the names of those that come from a `.env` file.
+    """
     variables = {name: value for name, value in environ.items() if value.strip()}
+    if variables.get("MCP_PROXY_MOCK_MODE", "").strip().lower() in _ON:
+        text = "Refdesk has no mock mode; unset it, and add documents to read with `refdesk add`"
+        yield Fault(_describe_source("MCP_PROXY_MOCK_MODE", dotenv), "", text)
     effective = {variable.key: variable for variable in reversed(ENVIRONMENT) if variable.name in variables}
     for variable in effective.values():
-        text, source = variables[variable.name], f"environment {variable.name}"
+        text, source = variables[variable.name], _describe_source(variable.name, dotenv)
         try:
             yield SettingValue(variable.key, variable.parse(text), source)
         except ValueError as error:
@@ -88,4 +129,4 @@ def read_environment(environ: Mapping[str, str]) -> Iterator[SettingValue | Faul
             yield Fault(source, variable.key, f"{value} is not {error}")
     for name in sorted(name for name in variables if name.upper().startswith(PREFIX)):
         key = name[len(PREFIX) :].lower().replace("__", ".")
-        yield from assign(key, variables[name], f"environment {quoted(name)}")
+        yield from assign(key, variables[name], _describe_source(name, dotenv))

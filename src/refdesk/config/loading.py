@@ -17,11 +17,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from refdesk.config.environment import read_environment
+from refdesk.config.dotenv import DotEnv
+from refdesk.config.environment import find_unknown_variables, read_environment
 from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, explain, quoted, suggest
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.placeholders import expand, map_strings
-from refdesk.config.rules import check_rules
+from refdesk.config.rules import REDIS_SOURCE, check_rules, find_warnings, is_installed
 from refdesk.config.server_entries import ServerEntries, read_entries
 from refdesk.config.server_model import McpServerConfig, ToolRules
 from refdesk.config.setting_keys import SERVERS, SETTINGS, Setting, SettingValue, assign
@@ -47,28 +48,50 @@ def find_config_file(cwd: Path, environ: Mapping[str, str]) -> Path | None:
 
 
 def load(
-    path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None, *, serves: bool = True
+    path: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    serves: bool = True,
+    dotenv: DotEnv | None = None,
 ) -> Config:
     """Merge the layers into a configuration; raise a ConfigError that lists every problem.
 
-    With `serves=False`, access rules are skipped: the first key is created before any key can be required.
+    With `serves=False`, access rules are skipped: the first key is created before any key can be required. `dotenv` has
+    the variables of `environ` that come from a `.env` file.
     """
+    dotenv = dotenv or DotEnv()
     layers = chain(
         read_yaml(path, environ) if path else (),
-        read_environment(environ),
+        read_environment(environ, dotenv.variables),
         *(assign(key, value, COMMAND_LINE) for key, value in (overrides or {}).items()),
     )
     values, faults = _gather(layers)
+    if "cache.type" not in values and "cache.redis.url" in values and is_installed("redis"):
+        source = values["cache.redis.url"].source
+        if source == REDIS_SOURCE:
+            values["cache.type"] = SettingValue("cache.type", "redis", source)
     entries = _read_servers(values, environ)
     faults += entries.faults
     invalid = list(_find_invalid(values))
     unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
     faults += [fault for _, fault in invalid]
-    config = _build({key: setting for key, setting in values.items() if key not in unusable}, path, entries.warnings)
+    config = _build({key: setting for key, setting in values.items() if key not in unusable}, path)
     faults += check_rules(config, unusable, serves=serves)
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
-    return config
+    mentioned = "".join(_read_if_text(file) for file in (path, config.servers_path) if file)
+    unknown = find_unknown_variables(environ, mentioned, dotenv.variables)
+    warnings = [*dotenv.faults, *entries.warnings, *find_warnings(config), *unknown]
+    return config.model_copy(update={"warnings": tuple(map(str, warnings))})
+
+
+def _read_if_text(path: Path) -> str:
+    """Return the text of a file, empty if it can't be read."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError):
+        return ""
 
 
 def _gather(items: Iterable[SettingValue | Fault]) -> tuple[dict[str, SettingValue], list[Fault]]:
@@ -111,11 +134,10 @@ def _read_servers(values: dict[str, SettingValue], environ: Mapping[str, str]) -
     return entries
 
 
-def _build(values: Mapping[str, SettingValue], file: Path | None = None, warnings: Iterable[Fault] = ()) -> Config:
+def _build(values: Mapping[str, SettingValue], file: Path | None = None) -> Config:
     tree: dict[str, Any] = {
         "sources": {key: values[key].source if key in values else DEFAULT for key in SETTINGS},
         "config_file": file,
-        "warnings": tuple(map(str, warnings)),
     }
     for key, setting in values.items():
         *sections, name = key.split(".")
@@ -206,13 +228,20 @@ def _read_text(text: str, source: str, environ: Mapping[str, str]) -> Iterator[S
     if document is not None and not isinstance(document, Mapping):
         yield Fault(source, "", f"expected sections at the top level, not {describe_kind(document)}")
         return
-    for item in assign("", document, source):
+    items = list(assign("", document, source))
+    enabled = {key: SETTINGS[key].default != "false" for key in SETTINGS if key.endswith(".enabled")}
+    enabled |= {item.key: item.value is not False for item in items if isinstance(item, SettingValue)}
+    for item in items:
         if isinstance(item, Fault) or item.key == SERVERS:
             yield item
             continue
         problems: list[str] = []
         value = map_strings(item.value, partial(expand, environ=environ, problems=problems), MAX_DEPTH)
-        yield Fault(source, item.key, "; ".join(problems)) if problems else SettingValue(item.key, value, source)
+        if not problems:
+            yield SettingValue(item.key, value, source)
+        elif enabled.get(f"{item.key.rpartition('.')[0]}.enabled", True):
+            # A section that is switched off may refer to variables that aren't set.
+            yield Fault(source, item.key, "; ".join(problems))
 
 
 def _find_duplicate_keys(node: yaml.Node, source: str, path: str, seen: set[int]) -> Iterator[Fault]:

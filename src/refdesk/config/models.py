@@ -27,9 +27,11 @@ TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 class ServerConfig(ConfigSection):
     """HTTP server: address, access from browsers, limits and timeouts."""
 
+    name: str = setting("Refdesk", "Name of the server that clients display.", min_length=1)
     host: types.Address = setting("127.0.0.1", "Address to listen on.")
     port: types.Whole = setting(8001, "Port to listen on. 0 picks a free port.", ge=0, le=65535)
     workers: types.Whole = setting(1, "Number of server processes.", ge=1, le=64)
+    reload: bool = setting(False, "Ignored. Accepted from configurations of similar servers.")
     stateless: bool = setting(False, "Serve MCP revisions up to 2025-11-25 without sessions.")
     allowed_origins: types.Origins = setting((), "Web origins that browsers may send requests from. `*` allows any.")
     allowed_hosts: types.Hosts = setting(
@@ -219,6 +221,9 @@ class PrometheusConfig(ConfigSection):
     """Prometheus metrics."""
 
     enabled: bool = setting(True, "Serve metrics at `/metrics` on the server's port.")
+    port: types.OptionalPort = setting(
+        None, "Additional port that serves `/metrics` without a key, and nothing else.", ge=1, le=65535
+    )
 
 
 class SentryConfig(ConfigSection):
@@ -275,7 +280,7 @@ class ReaderConfig(ConfigSection):
     retrieval_api_key: types.OptionalSecret = setting(None, "API key for that service.")
     retrieval_timeout_seconds: types.Seconds = setting(5, "Time limit for a request to that service.")
     max_window_radius: types.Whole = setting(5, "Maximum number of chunks returned on each side of a chunk.", ge=0)
-    blocklist_keywords: types.Texts = setting((), "Words that must not appear in returned text.")
+    blocklist_keywords: types.Texts = setting((), "Words that must not appear in any returned text.")
     blocklist_action: Annotated[Literal["refuse", "redact"], types.AnyCase] = setting(
         "refuse", "What to do with text that contains such a word: `refuse` it, or `redact` the word."
     )
@@ -357,7 +362,7 @@ class Config(ConfigSection):
     """The whole configuration, with the source of each value."""
 
     data_dir: types.OptionalPath = setting(None, "Data folder. Defaults to the user data folder of the platform.")
-    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_commas)] = setting(
+    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_list)] = setting(
         TOOLSETS, "Enabled toolsets."
     )
     project: types.OptionalText = setting(

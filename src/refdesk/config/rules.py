@@ -9,9 +9,13 @@ from importlib.util import find_spec
 from refdesk.config.messages import Fault, quoted
 from refdesk.config.models import TOOLSETS, Config
 from refdesk.errors import ConfigError
+from refdesk.support.extras import build_install_command
 
 MIN_KEY_LENGTH = 16
 """Characters. Shorter keys can be guessed over the network in reasonable time."""
+
+REDIS_SOURCE = "environment REDIS_URL"
+"""Source of the URL that selects Redis for the cache. A `.env` file may mean another program's Redis."""
 
 Violation = tuple[str, tuple[str, ...]]
 """A message, and the settings that the rule reads. It is reported under the first of them."""
@@ -26,6 +30,16 @@ def check_rules(config: Config, unusable: Set[str], *, serves: bool) -> Iterator
     for text, keys in found:
         if unusable.isdisjoint(keys):
             yield Fault(config.sources[keys[0]], keys[0], text)
+
+
+def find_warnings(config: Config) -> Iterator[Fault]:
+    """Yield the settings that have no effect."""
+    if config.server.reload:
+        text = "has no effect; changes of downstream servers apply at once, and others when you restart the server"
+        yield Fault(config.sources["server.reload"], "server.reload", text)
+    if config.sources["cache.redis.url"] == REDIS_SOURCE and config.sources["cache.type"] == "default":
+        text = f"has no effect, as an extra is not installed; run: {build_install_command('redis')}"
+        yield Fault(REDIS_SOURCE, "cache.redis.url", text)
 
 
 def _check_access(config: Config) -> Iterator[Violation]:
@@ -70,6 +84,9 @@ def _check_keys(config: Config) -> Iterator[Violation]:
 
 def _check_services(config: Config) -> Iterator[Violation]:
     server, r2r, embedding, presets = config.server, config.r2r, config.embedding, config.downstream.presets
+    if config.monitoring.prometheus.port == server.port:
+        text = f"{server.port} is also server.port; choose another"
+        yield text, ("monitoring.prometheus.port", "server.port")
     if server.max_body_bytes > server.max_inflight_body_bytes:
         text = f"{server.max_body_bytes} exceeds server.max_inflight_body_bytes, {server.max_inflight_body_bytes}"
         yield text, ("server.max_body_bytes", "server.max_inflight_body_bytes")
@@ -116,7 +133,7 @@ def require_support(config: Config, *, is_installed: Callable[[str], bool] = is_
         if is_enabled and not is_installed(package):
             source = config.sources.get(key, "configuration")
             problems.append(
-                f"{source}: {key}: needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"
+                f"{source}: {key}: needs an extra that is not installed; run: {build_install_command(extra)}"
             )
     if problems:
         raise ConfigError(problems)

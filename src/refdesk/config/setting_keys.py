@@ -113,14 +113,10 @@ SECTIONS = frozenset(
     {"", "r2r.service_account", *(key[:end] for key in SETTINGS for end, sign in enumerate(key) if sign == ".")}
 )
 
-HINTS = {
-    "monitoring.prometheus.port": "unknown key; remove it: metrics are served at /metrics on server.port",
-    **dict.fromkeys(
-        ("servers", "mcp", "mcp_servers", "context_servers", "mcpservers"),
-        "unknown key; MCP servers are configured in the file, under mcpServers",
-    ),
-    "server.reload": "unknown key; remove it, and restart the server to apply changes",
-}
+HINTS = dict.fromkeys(
+    ("servers", "mcp", "mcp_servers", "context_servers", "mcpservers"),
+    "unknown key; MCP servers are configured in the file, under mcpServers",
+)
 """Messages for unknown keys that are common in similar servers."""
 
 

@@ -5,6 +5,7 @@ A validator raises ValueError with what was expected, phrased to follow "is not"
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,6 +69,19 @@ def is_encodable(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
+def split_list(value: Any) -> Any:
+    """Parse a text that is a JSON list or separated by commas; return any other value unchanged."""
+    if not isinstance(value, str) or not value.lstrip().startswith(("[", "{", '"')):
+        return split_commas(value)
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise ValueError('a JSON list of texts, such as ["one", "two"]; or separate them with commas')
+    return found
+
+
 def split_commas(value: Any) -> Any:
     """Split comma-separated text into a list; return any other value unchanged."""
     if not isinstance(value, str):
@@ -126,7 +140,7 @@ AnyCase = BeforeValidator(lambda value: value.strip().lower() if isinstance(valu
 _Blank = BeforeValidator(lambda value: None if isinstance(value, str) and not value.strip() else value)
 """Makes blank text None."""
 
-_Split = BeforeValidator(split_commas)
+_Split = BeforeValidator(split_list)
 _NoNull = _require("text without null characters", lambda text: "\0" not in text)
 _Path = AfterValidator(_check_path)
 _Host = Annotated[str, _require("a host name or address", HOST.fullmatch), AfterValidator(str.lower)]
@@ -143,6 +157,7 @@ _Time = Annotated[
 ]
 
 Whole = Annotated[int, BeforeValidator(_reject_bool)]
+OptionalPort = Annotated[int | None, BeforeValidator(_reject_bool)]
 Bytes = Annotated[int, BeforeValidator(_reject_bool), Unit("bytes")]
 Seconds = Annotated[_Time, Field(gt=0)]
 SecondsOrNone = Annotated[_Time, Field(ge=0)]

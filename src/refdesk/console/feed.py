@@ -58,6 +58,8 @@ class Feed:
     rights: Rights
     history: History
     is_tool_visible: Callable[[Caller, str], bool]
+    screen: Callable[[Any], Any]
+    """Masks blocked words in the data of an event."""
     _asked_at: float = field(default=0.0, init=False)
     _subscriptions: set[FeedSubscription] = field(default_factory=set, init=False)
 
@@ -206,7 +208,7 @@ class FeedSubscription:
             changed = await (self._tracker.poll() if "documents" in kinds else self._tracker.poll_progress())
         except DependencyError:
             return []  # the page's own request reports the error
-        events: list[Event] = [("documents", changed)] if changed else []
+        events: list[Event] = [("documents", self._feed.screen(changed))] if changed else []
         return [*events, ("collections", {})] if self._tracker.poll_collections() else events
 
 

@@ -71,7 +71,7 @@ _TRACE_ID = re.compile(r"[\x21-\x7e]{1,128}")
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    trace_id: str | None = Field(None, max_length=128)
+    trace_id: str | None = None
 
 
 class _User(BaseModel):
@@ -79,14 +79,14 @@ class _User(BaseModel):
 
     user_id: str = Field(min_length=1, max_length=255)
     tenant_id: str = Field(min_length=1, max_length=255)
-    roles: list[str] = []
+    roles: list[str] | None = None
 
 
 class ExecuteRequest(_Body):
     """Request body: a tool to run for a user."""
 
     tool_name: str = Field(min_length=1)
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] | None = None
     user: _User
 
 
@@ -141,7 +141,10 @@ class Endpoints:
         try:
             parsed = parse(body, max_depth=self._config.server.max_json_depth) if body else {}
         except ProtocolError as error:
-            await respond_error(send, error)
+            if path in INTERNAL_PATHS:
+                await _respond_service_error(send, error, enter_caller_trace(context, {}).trace_id)
+            else:
+                await respond_error(send, error)
             return
         with self._monitor.watch(receive):
             if path in INTERNAL_PATHS:
@@ -174,15 +177,15 @@ class Endpoints:
         """
         trace_id = enter_caller_trace(context, {}).trace_id
         given = body.get("trace_id") if isinstance(body, dict) else None
-        if isinstance(given, str) and _TRACE_ID.fullmatch(given):
-            trace_id = given
         try:
+            if given is not None:
+                trace_id = _check_trace_id(given)
             answer = self._execute if path == EXECUTE else self._read_window
             status, result = await answer(body, context.caller, trace_id)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            log_unexpected(error, trace_id)
-            status, result = http_status(type(error)), {"status": "error", "error": to_rpc_error(error)}
-        await respond_json(send, status, {**result, "trace_id": trace_id})
+            await _respond_service_error(send, error, trace_id)
+        else:
+            await respond_json(send, status, {**result, "trace_id": trace_id})
 
     async def _execute(self, body: Any, caller: Caller, trace_id: str) -> tuple[int, dict[str, Any]]:
         request = validate(ExecuteRequest, body)
@@ -209,7 +212,7 @@ class Endpoints:
         If keys are in use, naming another tenant, user or role needs a key with the role `service`. The toolsets of the
         service's own key always apply.
         """
-        tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
+        tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles or ())
         if not self._services.authenticate.has_keys or SERVICE in caller.roles:
             # Unknown roles are kept: they grant nothing, and without them a caller could do everything.
             return replace(caller, user=name, tenant=tenant, roles=roles, local=False)
@@ -255,6 +258,19 @@ async def respond_error(send: Send, error: Exception, trace_id: str = "") -> Non
     headers = () if retry_after is None else (build_retry_after(retry_after),)
     body = orjson.dumps({"error": to_rpc_error(error, trace_id)})
     await respond(send, http_status(type(error)), body, JSON, *headers)
+
+
+async def _respond_service_error(send: Send, error: Exception, trace_id: str) -> None:
+    """Send an error to another service, in the shape of a result."""
+    log_unexpected(error, trace_id)
+    body = {"status": "error", "error": to_rpc_error(error), "trace_id": trace_id}
+    await respond_json(send, http_status(type(error)), body)
+
+
+def _check_trace_id(given: object) -> str:
+    if not isinstance(given, str) or not _TRACE_ID.fullmatch(given):
+        raise InvalidArguments([Problem("trace_id", "must be 1 to 128 printable ASCII characters without spaces")])
+    return given
 
 
 async def _receive_into(file: IO[bytes], receive: Receive) -> int:

@@ -96,9 +96,10 @@ class HttpApp:
         self._resource: ProtectedResource | None = None
         if oauth.issuer:
             self._resource = ProtectedResource(oauth, config.own_url, services.permissions.scopes_for)
+        self._metrics_port = config.monitoring.prometheus.port
         self._max_json_depth = settings.max_json_depth
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
-        self._mcp = McpEndpoint(McpDispatcher(services, state_key), settings, monitor)
+        self._mcp = McpEndpoint(McpDispatcher(services, state_key, settings.name), settings, monitor)
         self._endpoints = Endpoints(services, config, monitor)
         self._console = ConsoleRoutes(services, self._access, monitor)
 
@@ -117,6 +118,9 @@ class HttpApp:
         headers: Headers = dict(scope["headers"])
         try:
             self._check_headers(scope, headers)
+            if self._metrics_port is not None and scope["server"][1] == self._metrics_port:
+                await self._serve_metrics(scope, send)
+                return
             if b"origin" in headers:
                 send = _with_cors(send, headers[b"origin"])
             if scope["path"] == MCP and scope["method"] == "POST":
@@ -158,6 +162,12 @@ class HttpApp:
             await respond_json(send, 200, self._resource.metadata)
         else:
             raise await self._build_not_found(scope, headers)
+
+    async def _serve_metrics(self, scope: Scope, send: Send) -> None:
+        """Answer a request to the port for metrics, which needs no key."""
+        if scope["path"] != "/metrics" or scope["method"] not in ("GET", "HEAD"):
+            raise Reject(404, "This port serves GET /metrics only; see monitoring.prometheus.port")
+        await self._endpoints.serve_page("/metrics", None, send)
 
     async def _post_mcp(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         context = await self._authenticate(scope, headers)

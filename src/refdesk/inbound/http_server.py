@@ -34,20 +34,37 @@ RESTART_SECONDS = 1.0
 """Pause before a dead worker is restarted, so that one that always fails doesn't use up the CPU."""
 
 
+def bind_all(config: Config) -> list[socket.socket]:
+    """Open the listening socket, and the one for metrics if it's configured."""
+    listeners = [bind(config.server)]
+    metrics = config.monitoring.prometheus
+    if metrics.enabled and metrics.port is not None:
+        try:
+            listeners.append(_listen(config.server.host, metrics.port, "monitoring.prometheus.port", "choose another"))
+        except ConfigError:
+            listeners[0].close()
+            raise
+    return listeners
+
+
 def bind(settings: ServerConfig) -> socket.socket:
     """Open the listening socket. Raises ConfigError if the address isn't available."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    return _listen(settings.host, settings.port, "server.port", "choose another with --port")
+
+
+def _listen(host: str, port: int, setting: str, advice: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        where = f"{settings.host}:{settings.port}"
+        where = f"{host}:{port}"
         detail = f"server.host: cannot listen on {where}: {error.strerror or error}"
         if error.errno == errno.EADDRINUSE:
-            detail = f"server.port: {where} is in use by another program; stop it or choose another with --port"
+            detail = f"{setting}: {where} is in use by another program; stop it or {advice}"
         raise ConfigError([detail]) from error
     listener.set_inheritable(True)
     return listener
@@ -74,13 +91,13 @@ async def open_http(
 async def serve_http(
     services: Services,
     config: Config,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     when_ready: Callable[[], None],
     state_key: bytes | None = None,
 ) -> None:
     """Serve until a signal arrives. `state_key` is described in `McpDispatcher`."""
-    async with open_http(services, config, listener.getsockname()[1], state_key) as app:
-        await HttpServer(app, config.server, when_ready).serve(sockets=[listener])
+    async with open_http(services, config, listeners[0].getsockname()[1], state_key) as app:
+        await HttpServer(app, config.server, when_ready).serve(sockets=listeners)
 
 
 class HttpServer(uvicorn.Server):

@@ -32,7 +32,7 @@ from refdesk.inbound.requests import RequestContext
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:
     """Serve one client until it closes standard input and all responses are sent."""
     with claim_streams() as (reader, writer):
-        connection = StdioConnection(McpDispatcher(services), settings, reader, writer)
+        connection = StdioConnection(McpDispatcher(services, title=settings.name), settings, reader, writer)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
             await connection.serve()

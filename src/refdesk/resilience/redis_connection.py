@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from refdesk.config.models import RedisConfig
 from refdesk.errors import ConfigError, DependencyError
+from refdesk.support.extras import build_install_command
 from refdesk.support.tasks import cancel_all
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def _create_client(settings: RedisConfig) -> Redis:
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
     except ImportError as error:
-        raise ConfigError(["Redis needs the package redis: pip install 'refdesk[redis]'"]) from error
+        raise ConfigError([f"Redis needs the package redis: {build_install_command('redis')}"]) from error
     # RESP 2 without a library name: a connection is ready without a single command, apart from a password.
     client: Redis = Redis.from_url(
         str(settings.url),

@@ -15,6 +15,7 @@ from anyio.to_thread import run_sync
 
 from refdesk.config.models import OpenTelemetryConfig, SentryConfig
 from refdesk.errors import ConfigError
+from refdesk.support.extras import build_install_command
 from refdesk.telemetry.log import Report
 from refdesk.telemetry.traces import is_trace_id
 from refdesk.version import __version__
@@ -68,7 +69,7 @@ async def open_reports(
 
 
 def _build_missing_extra(setting: str, extra: str) -> ConfigError:
-    return ConfigError([f"{setting}: it needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"])
+    return ConfigError([f"{setting}: it needs an extra that is not installed; run: {build_install_command(extra)}"])
 
 
 def _create_client(dsn: str) -> Client:

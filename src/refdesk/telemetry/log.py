@@ -64,6 +64,8 @@ class Log:
             style = "console" if terminal else "json"
         self._level = level
         try:
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
             self._file = file.open("ab") if file else None
         except OSError as error:
             raise ConfigError([f"logging.file: cannot write to {file}: {error.strerror}"]) from error

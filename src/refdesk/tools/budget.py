@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from html import unescape
-from typing import Literal
+from typing import Any, Literal
 
+from refdesk.engines.base import Hit
 from refdesk.errors import RateLimited, ToolFailure
 from refdesk.resilience.limits import Charge, Limit, Metered, RateLimiter
 
 REDACTED = "[redacted]"
+HIDDEN = "(hidden: it contains a blocked word)"
 
 _MARKUP = re.compile(r"[*`\\]")
 """Markdown characters that can occur inside a word."""
@@ -74,7 +78,29 @@ class Blocklist:
         try:
             return self.screen(text)
         except TextBlocked:
-            return "(hidden: it contains a blocked word)"
+            return HIDDEN
+
+    def mask_values(self, value: Any) -> Any:
+        """Return a JSON value with every text masked. Of names such as ids, the parts count as words."""
+        match value:
+            case str():
+                is_name = "-" in value and not any(map(str.isspace, value))
+                return HIDDEN if is_name and self.mask(value) == value and self.is_blocked(value) else self.mask(value)
+            case Mapping():
+                return {name: self.mask_values(item) for name, item in value.items()}
+            case list() | tuple():
+                return [self.mask_values(item) for item in value]
+        return value
+
+    def screen_hits(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits redacted, or without those that contain a blocked keyword, for a model that reads them."""
+        screened: list[Hit] = []
+        for hit in hits:
+            with suppress(TextBlocked):
+                document = replace(hit.document, title=self.screen(hit.document.title))
+                path = tuple(map(self.screen, hit.path))
+                screened.append(replace(hit, document=document, path=path, text=self.screen(hit.text), context=()))
+        return screened
 
     def screen(self, text: str) -> str:
         """Return the text, redacted if so configured; raise TextBlocked if it is blocked."""
@@ -82,11 +108,8 @@ class Blocklist:
             return text
         if self._is_redacting:
             text = self._pattern.sub(REDACTED, text)
-            # The replacement itself must not match.
-            if not self._pattern.search(_fold(text.replace(REDACTED, " "))):
-                return text
-        # Look-alikes (full-width letters, invisible characters) cannot be redacted exactly.
-        if self._pattern.search(_fold(text)):
+        # Look-alikes (full-width letters, invisible characters) cannot be redacted exactly. Placeholders are no match.
+        if self._pattern.search(_fold(text.replace(REDACTED, " ").replace(HIDDEN, " "))):
             raise TextBlocked("This text contains a blocked word. Read another part.")
         return text
 

@@ -28,8 +28,9 @@ from refdesk.documents.file_limits import EXPORT_SECONDS, URL_SECONDS
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
+from refdesk.documents.tokens import estimate_tokens
 from refdesk.errors import CannotOpen, DocumentNotFound, InvalidArguments, Problem
-from refdesk.tools.budget import Blocklist
+from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.collection_scope import request_roots
 from refdesk.tools.json_schema import Arguments, Result, Unlisted
 from refdesk.tools.paging import DEFAULT_TOKENS, MAX_CHARACTERS, FilePart, OutlineEntry, read_text, shorten_all
@@ -109,10 +110,14 @@ class ConvertedDocument(Result):
 
 
 class Conversion:
-    def __init__(self, conversions: Conversions, sources: Sources, blocklist: Blocklist) -> None:
+    def __init__(
+        self, conversions: Conversions, sources: Sources, blocklist: Blocklist, rate: DocumentRateLimiter
+    ) -> None:
+        """Initialize the tools. Exports count towards the `rate` of their document."""
         self._conversions = conversions
         self._sources = sources
         self._blocklist = blocklist
+        self._rate = rate
 
     def register(self, registry: Registry) -> None:
         for name, title, kinds, arguments in (
@@ -152,7 +157,7 @@ class Conversion:
                     seconds=EXPORT_SECONDS,
                 )
             )
-        registry.add_resources(ConvertedResources(self._conversions, self._blocklist))
+        registry.add_resources(ConvertedResources(self._conversions, self._blocklist, self._rate))
         registry.add_method(UPLOAD_METHOD, self.admit_upload)
 
     async def admit_upload(self, call: Call) -> dict[str, Any]:
@@ -185,7 +190,10 @@ class Conversion:
         file = await self._conversions.export(tenant, handle, form)
         if file is None:
             raise DocumentNotFound(_format_not_converted(handle))
-        part = await to_thread.run_sync(self._read_part, file, arguments)
+        with file:
+            async with await self._rate.admit(tenant, handle, arguments.max_tokens or DEFAULT_TOKENS) as reading:
+                part = await to_thread.run_sync(self._read_part, file, arguments)
+                reading.spent = part.tokens
         meta: dict[str, Any] = {"handle": handle, "tokens": part.tokens, "bytes": part.size}
         content = [text_content(part.text, **meta)]
         if part.next_cursor is not None:
@@ -230,10 +238,9 @@ class Conversion:
 
     def _read_part(self, file: IO[bytes], arguments: ExportDocument) -> FilePart:
         """Read the requested part of an export; with a blocklist, of the screened text."""
-        with file:
-            if not self._blocklist.is_empty:
-                file = BytesIO(self._blocklist.screen(file.read().decode("utf-8", "replace")).encode())
-            return FilePart.of(file, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
+        if not self._blocklist.is_empty:
+            file = BytesIO(self._blocklist.screen(file.read().decode("utf-8", "replace")).encode())
+        return FilePart.of(file, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
 
 
 def _pluralize(number: int, what: str) -> str:
@@ -260,9 +267,10 @@ class ConvertedResources(Resources):
     SCHEME = "document://"
     TEMPLATE = "document://{handle}/{form}"
 
-    def __init__(self, conversions: Conversions, blocklist: Blocklist) -> None:
+    def __init__(self, conversions: Conversions, blocklist: Blocklist, rate: DocumentRateLimiter) -> None:
         self._conversions = conversions
         self._blocklist = blocklist
+        self._rate = rate
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
         description = "A whole converted document as markdown, html or json."
@@ -273,10 +281,15 @@ class ConvertedResources(Resources):
         form = next((form for form in get_args(Export) if form == name), None)
         if not uri.startswith(self.SCHEME) or form is None:
             return None
-        file = await self._conversions.export(call.caller.tenant, handle, form)
+        tenant = call.caller.tenant
+        file = await self._conversions.export(tenant, handle, form)
         if file is None:
             return None
-        text = await to_thread.run_sync(lambda: self._blocklist.screen(read_text(file, MAX_RESOURCE_BYTES)))
+        with file:
+            expected = estimate_tokens(os.fstat(file.fileno()).st_size)
+            async with await self._rate.admit(tenant, handle, expected) as reading:
+                text = await to_thread.run_sync(lambda: self._blocklist.screen(read_text(file, MAX_RESOURCE_BYTES)))
+                reading.spent = estimate_tokens(len(text))
         return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": text}]
 
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:

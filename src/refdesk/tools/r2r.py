@@ -32,6 +32,7 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.storage.search_history import PastSearch, SearchHistory
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.budget import Blocklist
 from refdesk.tools.collection_scope import (
     ALL,
     NO_COLLECTION,
@@ -249,6 +250,7 @@ class KnowledgeTools:
     writer: Answers
     cache: Cache
     ttl: CacheTtlConfig
+    blocklist: Blocklist
 
     def register(self, registry: Registry) -> None:
         add_tools(registry, self, TOOLSET)
@@ -306,7 +308,8 @@ class KnowledgeTools:
             if self.engine.writer is not None:
                 written, hits = await _write_with_engine(self.engine.writer, call.caller.tenant, question, search)
             else:
-                hits = await search_distinct(self.engine, call.caller.tenant, search)
+                # A model must not read blocked words either.
+                hits = self.blocklist.screen_hits(await search_distinct(self.engine, call.caller.tenant, search))
                 written = await self.writer.write(question, hits, call.client if is_sampled else SILENT)
             return _build_rag_answer(written, hits if arguments.include_sources else (), scope)
 

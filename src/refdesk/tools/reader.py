@@ -315,7 +315,9 @@ class Reader:
             ]
             room = self._get_max_bytes(arguments.max_tokens)
             sizes = accumulate(len(hit.model_dump_json().encode()) for hit in hits)
-            shown = [hit for hit, size in zip(hits, sizes, strict=True) if size <= room] or hits[:1]
+            shown = [hit for hit, size in zip(hits, sizes, strict=True) if size <= room]
+            if hits and not shown:
+                shown = [hits[0].model_copy(update={"text": _cut_bytes(hits[0].text.encode("utf-8", "replace"), room)})]
             tokens = sum(measure_tokens(hit.text) for hit in shown)
             return Snippets(doc_id=id, results=shown, omitted=len(hits) - len(shown), token_estimate=tokens)
 

@@ -423,7 +423,7 @@ class Dispatcher:
         try:
             return await tool(_read_arguments(call), call)
         except ToolFailure as failure:
-            return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
+            return build_failure(failure)
 
     def _list_resources(self, call: Call) -> dict[str, Any]:
         own = chain.from_iterable(resources.listing(call) for resources in self._registry.resources)
@@ -522,6 +522,11 @@ class Dispatcher:
         if start + self._page_size < len(entries):
             page["nextCursor"] = base64.urlsafe_b64encode(f"{name}:{start + self._page_size}".encode()).decode()
         return page
+
+
+def build_failure(failure: ToolFailure) -> dict[str, Any]:
+    """Return the result of a tool that has failed."""
+    return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
 
 def _decode_cursor(cursor: object, name: str) -> int:

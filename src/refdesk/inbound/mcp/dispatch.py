@@ -94,14 +94,15 @@ Result = dict[str, Any]
 class McpDispatcher:
     """Answers requests, and takes notifications and responses of sessions."""
 
-    def __init__(self, services: Services, state_key: bytes | None = None) -> None:
+    def __init__(self, services: Services, state_key: bytes | None = None, title: str = SERVER_INFO["title"]) -> None:
         """Initialize the dispatcher.
 
-        `state_key` seals the state that clients carry from one request to the next. Processes that serve the same
-        clients share it.
+        `title` is the name that clients display. `state_key` seals the state that clients carry from one request to the
+        next. Processes that serve the same clients share it.
         """
         self._services = services
         self._handle = services.handle
+        self._server_info = {**SERVER_INFO, "title": title}
         self._state_key = state_key or secrets.token_bytes(32)
         self._sdk_rules: SdkRules | None = None
         self._notifications = NotificationHub()
@@ -160,7 +161,7 @@ class McpDispatcher:
                 result = await self._listen(request, context, channel)
             else:
                 result = await self._call_modern(request, context, channel)
-            return 200, encode_result(request.id, add_result_metadata(request.method, result))
+            return 200, encode_result(request.id, add_result_metadata(request.method, result, self._server_info))
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             log_unexpected(error, context.trace_id)
             status = STATUSES.get(to_rpc_error(error)["code"], 200)
@@ -277,7 +278,7 @@ class McpDispatcher:
         return {
             "protocolVersion": revision,
             "capabilities": build_capabilities(notifications=session is not None),
-            "serverInfo": SERVER_INFO,
+            "serverInfo": self._server_info,
             "instructions": self._build_instructions(context.caller),
         }
 

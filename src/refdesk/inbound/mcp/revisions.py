@@ -182,16 +182,8 @@ def _is_client_info(info: Any) -> bool:
     )
 
 
-def add_result_metadata(method: str, result: dict[str, Any]) -> dict[str, Any]:
+def add_result_metadata(method: str, result: dict[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a result with the metadata that the stateless revision requires."""
-    meta = result.get("_meta")
-    annotated = {
-        "resultType": "complete",
-        **result,
-        "_meta": {**meta, **_RESULT_METADATA} if meta else _RESULT_METADATA,
-    }
+    annotated = {"resultType": "complete", **result, "_meta": {**(result.get("_meta") or {}), SERVER_INFO_META: server}}
     is_cacheable = method in CACHEABLE_METHODS and annotated["resultType"] == "complete"
     return {**CACHE, **annotated} if is_cacheable else annotated
-
-
-_RESULT_METADATA = {SERVER_INFO_META: SERVER_INFO}

@@ -26,7 +26,7 @@ CHAPTER = 2
 """The place of the page in the manual on which its first chapter starts."""
 
 needs_extra = pytest.mark.skipif(
-    not all(map(find_spec, ocr.PACKAGES)), reason="the ocr extra is not installed: pip install 'refdesk[ocr]'"
+    not all(map(find_spec, ocr.PACKAGES)), reason="the ocr extra is not installed: scripts/setup --extra ocr"
 )
 
 
@@ -67,7 +67,7 @@ def test_without_the_extra_one_page_is_named_with_the_command_that_installs_it()
     document = convert_scan(make_scan(MANUAL, [CHAPTER]))
     assert document.warnings == (
         "Page 1 is a picture of text and was not read; give a searchable file, "
-        "or install recognition: pip install 'refdesk[ocr]'.",
+        "or install recognition: scripts/setup --extra ocr.",
     )
     assert [page.scanned for page in document.pages] == [True]
     assert not document.blocks

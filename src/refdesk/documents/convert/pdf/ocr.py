@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from refdesk.documents.convert.source import Progress
+from refdesk.support.extras import build_install_command
 
 from .layout import compute_area
 from .page_reader import PageContent, Word
@@ -30,7 +31,7 @@ from .pdfium import Font
 logger = logging.getLogger(__name__)
 
 PACKAGES = ("rapidocr", "onnxruntime", "cv2")
-INSTALL = "pip install 'refdesk[ocr]'"
+INSTALL = build_install_command("ocr")
 
 SCANNED_COVER = 0.5
 """Share of a page: an image that covers more, on a page with hardly any words, is a scan."""
