@@ -22,7 +22,7 @@ HANDBOOK = {
 }
 
 SUBSTITUTES = {
-    "doc-mtfntf7sw7lexzzv7gcu3y6ahv": "doc-3usxzr72iqnhfnsnxyfrepnlsx",
+    "doc-mtfntf7sw7lexzzv7gcu3y6ahv": "doc-bgilw6q6agtm3fiavl47hg5mrp",
     "3-2-5-retiring": "1-1-before-dusk",
     "c166": "c3",
     '"query": "orphan"': '"query": "dusk"',
