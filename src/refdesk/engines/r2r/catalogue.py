@@ -21,7 +21,7 @@ from refdesk.engines.base import CollectionInfo, Status
 from refdesk.engines.r2r.schemas import OwnMetadata, RemoteCollection, RemoteDocument, decode_description, decode_name
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
-from refdesk.engines.storage.filters import Condition
+from refdesk.engines.storage.filters import DOCUMENT_TYPES, Condition
 from refdesk.engines.storage.records import (
     COLLECTION_COLUMNS,
     build_collection_info,
@@ -53,7 +53,12 @@ STAGES: Mapping[str, str] = {
 }
 """Local stage for each of R2R's ingestion statuses."""
 
-MEDIA_TYPES = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "pdf": "application/pdf"}
+MEDIA_TYPES = {
+    **{type: media_type for media_type, type in DOCUMENT_TYPES.items()},
+    "htm": "text/html",
+    "jpg": "image/jpeg",
+}
+"""Media types of documents of other R2R users, by R2R's document type."""
 
 
 @dataclass(frozen=True, slots=True)
