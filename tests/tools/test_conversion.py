@@ -129,7 +129,8 @@ async def test_no_file_outside_the_roots_is_read(converting: Desk, project: Path
     (project / "link.txt").symlink_to(project.parent / "secret.txt")
     missing = await failure(converting, "convert_docx", file_path="nowhere.txt")
     said = await failure(converting, "convert_docx", file_path=path)
-    assert said.startswith("There is no file")
+    outside = path.startswith(("/", "file:"))
+    assert ("add its folder" in said and "convert.roots" in said) if outside else said.startswith("There is no file")
     assert missing.startswith("There is no file")
 
 
@@ -217,7 +218,7 @@ async def test_roots_that_make_no_sense_open_nothing(
     async with open_desk(settings(convert__roots=[str(elsewhere)], convert__client_roots="all")) as desk:
         params = {"name": "convert_docx", "arguments": {"file_path": str(project / "office" / "guide.docx")}}
         answer = await desk.handle(Call("tools/call", params, LOCAL, ClientWithNonsense(project)))
-        assert answer.text.startswith("There is no file")
+        assert "is outside the folders that are open to tools" in answer.text
 
 
 async def test_exactly_one_source_is_wanted(shared_desk: Desk) -> None:
