@@ -178,6 +178,21 @@ async def test_filters_choose_by_fields_and_metadata_in_every_mode(desk: Desk, b
         await search_ids(desk, bob, "ledger", filters={"metadata.lang": {"$near": 1}})
 
 
+async def test_a_document_knows_who_ingested_it_when_and_the_same_again_changes_nothing(
+    desk: Desk, bob: Caller
+) -> None:
+    ann, eve = replace(bob, user=UserId("ann")), replace(bob, user=UserId("eve"))
+    await add(desk, ann, "Ledger", "# Ledger\n\nA ledger is kept in ink.\n", metadata={"lang": "en"})
+    [before] = (await ask(desk, "r2r_search", eve, query="ledger", collection_id="handbook"))["results"]
+    assert before["metadata"]["ingested_by"] == "ann"
+    assert before["metadata"]["ingested_at"] <= before["metadata"]["indexed_at"]
+    again = await add(desk, eve, "Ledger", "# Ledger\n\nA ledger is kept in ink.\n", metadata={"lang": "en"})
+    assert again["status"] == "success"
+    assert await search_ids(desk, ann, "ledger", filters={"ingested_by": "ann", "lang": "en"}) == ["handbook/ledger"]
+    await add(desk, eve, "Ledger", "# Ledger\n\nA ledger is kept in ink.\n", metadata={"lang": "de"})
+    assert await search_ids(desk, ann, "ledger", filters={"ingested_by": "eve", "lang": "de"}) == ["handbook/ledger"]
+
+
 async def test_settings_belong_to_the_custom_mode(desk_with_handbook: Desk, ann: Caller) -> None:
     settings = {"mode": "fulltext", "semantic_weight": 0.2}
     assert await search_ids(desk_with_handbook, ann, "max_ledgers", search_mode="custom", settings=settings)

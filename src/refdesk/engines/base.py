@@ -196,6 +196,15 @@ class ConvertedSource:
 Source = FileSource | UrlSource | TextSource | ConvertedSource
 
 
+INGESTED_BY, INGESTED_AT, INGESTION_MODE = "ingested_by", "ingested_at", "ingestion_mode"
+"""Metadata that r2r_ingest_document adds: the user, the time, and R2R's ingestion mode unless it is `fast`."""
+
+
+def strip_provenance(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata without who ingested the document when: the same document again is no other one."""
+    return {name: value for name, value in metadata.items() if name not in (INGESTED_BY, INGESTED_AT)}
+
+
 @dataclass(frozen=True, slots=True)
 class NewDocument:
     """Document to ingest."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,14 @@ import orjson
 from anyio import move_on_after, to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import Annotations, Call, TenantId
+from refdesk.calls import Annotations, Call
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions
 from refdesk.engines.base import (
     IN_PROGRESS,
+    INGESTED_AT,
+    INGESTED_BY,
+    INGESTION_MODE,
     CollectionInfo,
     ConvertedSource,
     DocumentStatus,
@@ -183,13 +187,15 @@ class IngestionTools:
         targets = await self._resolve_targets(arguments, call, batch.failures)
         collection = await self._scopes.resolve_destination(call, arguments.collection_id)
         new = [
-            _build_document(target, arguments, collection) for target in targets if not isinstance(target, LocatedPath)
+            _build_document(target, arguments, collection, call)
+            for target in targets
+            if not isinstance(target, LocatedPath)
         ]
         batch.statuses = list(await self._engine.ingest(tenant, new)) if new else []
         batch.ids = [status.id for status in batch.statuses]
         for folder in targets:
             if isinstance(folder, LocatedPath):
-                await self._sync_folder(batch, folder, arguments, collection, tenant)
+                await self._sync_folder(batch, folder, arguments, collection, call)
         if not arguments.run_async:
             with move_on_after(INGEST_SECONDS - GRACE_SECONDS):
                 await self._wait_until_done(call, batch)
@@ -263,7 +269,7 @@ class IngestionTools:
         folder: LocatedPath,
         arguments: R2RIngestDocument,
         collection: CollectionInfo,
-        tenant: TenantId,
+        call: Call,
     ) -> None:
         """Sync the collection with a folder.
 
@@ -276,7 +282,8 @@ class IngestionTools:
             list_folder, base=base, root=folder.root, max_files=MAX_FOLDER_FILES, can_read=folder.can_read
         )
         listing = await to_thread.run_sync(list_files, folder.path)
-        new = [_build_document(source, arguments, collection) for source in listing.sources]
+        new = [_build_document(source, arguments, collection, call) for source in listing.sources]
+        tenant = call.caller.tenant
         synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new, unseen=listing.unseen)
         ids = [*synced.new, *synced.changed]
         shown = ids[: max(SHOWN_DOCUMENTS - len(batch.statuses), 0)]
@@ -311,9 +318,18 @@ def _check_arguments(arguments: R2RIngestDocument) -> None:
         raise InvalidArguments([Problem("metadata", f"must have at most {MAX_METADATA_BYTES} bytes as JSON")])
 
 
-def _build_document(source: Source, arguments: R2RIngestDocument, collection: CollectionInfo) -> NewDocument:
-    metadata = arguments.metadata or {}
-    version = metadata.get("version")
+def _build_document(
+    source: Source, arguments: R2RIngestDocument, collection: CollectionInfo, call: Call
+) -> NewDocument:
+    given = arguments.metadata or {}
+    version = given.get("version")
+    mode = arguments.ingestion_mode
+    metadata = {
+        **given,
+        **({INGESTION_MODE: mode} if mode != "fast" else {}),
+        INGESTED_BY: call.caller.user,
+        INGESTED_AT: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")
 
 

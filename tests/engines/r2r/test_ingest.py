@@ -45,7 +45,7 @@ async def test_a_document_is_sent_with_both_collection_fields_and_labels_of_our_
     assert json.loads(form["collection_ids"]) == sent["collection_ids"] == [collection]
     assert set(sent) == {"title", "collection_ids", "refdesk"}
     assert sent["refdesk"]["metadata"] == metadata
-    assert json.loads(form["ingestion_config"])["skip_document_summary"] is True
+    assert form["ingestion_mode"] == "fast"
     [hit, *_] = await found(engine, "berries")
     assert (hit.document.metadata, hit.document.version, hit.document.title) == (metadata, "7", "Foxes")
 

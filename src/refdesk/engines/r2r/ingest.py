@@ -22,9 +22,10 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.model import Chunk
 from refdesk.documents.packed_document import PackedDocument
+from refdesk.engines.base import INGESTION_MODE, strip_provenance
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import Database, LocalDb, LocalDbPool
-from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
+from refdesk.engines.r2r.client import SLOW_MODES, OutgoingDocument, R2RClient
 from refdesk.engines.r2r.schemas import (
     MAX_TITLE,
     RemoteDocument,
@@ -90,7 +91,8 @@ class Job:
 
     def make_uuid(self, tenant: TenantId, digest: str) -> str:
         """Return the R2R id of a document with this content and these labels."""
-        labels = orjson.dumps([digest, self.version, self.metadata], option=orjson.OPT_SORT_KEYS, default=str)
+        metadata = strip_provenance(self.metadata)
+        labels = orjson.dumps([digest, self.version, metadata], option=orjson.OPT_SORT_KEYS, default=str)
         return make_document_uuid(tenant, self.collection, self.name, sha256(labels).hexdigest())
 
     def make_task(self, tenant: TenantId) -> IngestTask:
@@ -148,7 +150,10 @@ def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: b
         "metadata": strip_unsafe_values(job.metadata),
     }
     uuid = job.make_uuid(tenant, content.digest)
-    return OutgoingDocument(uuid, job.collection, title[:MAX_TITLE], encode_chunks(chunks), own)
+    mode = job.metadata.get(INGESTION_MODE)
+    return OutgoingDocument(
+        uuid, job.collection, title[:MAX_TITLE], encode_chunks(chunks), own, mode if mode in SLOW_MODES else "fast"
+    )
 
 
 def mark_sent(database: Database, job: Job, sent: OutgoingDocument) -> bool:

@@ -29,6 +29,7 @@ from refdesk.engines.base import (
     NewDocument,
     Status,
     TextSource,
+    strip_provenance,
 )
 from refdesk.engines.storage.source_rows import (
     SourceRow,
@@ -387,8 +388,9 @@ def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
 
 
 def _is_same_request(row: Mapping[str, Any], document: NewDocument) -> bool:
-    same = row["version"] == document.version and row["metadata"] == dump_json(document.metadata)
-    return bool(same) and row["stage"] != "failed"
+    if row["version"] != document.version or row["stage"] == "failed":
+        return False
+    return dump_json(strip_provenance(orjson.loads(row["metadata"]))) == dump_json(strip_provenance(document.metadata))
 
 
 def delete(database: Database, id: str) -> bool:
