@@ -193,6 +193,18 @@ async def test_a_document_knows_who_ingested_it_when_and_the_same_again_changes_
     assert await search_ids(desk, ann, "ledger", filters={"ingested_by": "eve", "lang": "de"}) == ["handbook/ledger"]
 
 
+async def test_a_given_title_stays_whatever_the_first_heading_is(desk: Desk, bob: Caller) -> None:
+    title = 'Ann\'s "notes": 1 #2 \\ 🦊 \x7fé'
+    taken = await add(desk, bob, title, "# Ledger\n\nA ledger is kept in ink.\n")
+    title = title.replace("\x7f", "")
+    assert (await ask(desk, "r2r_monitor_task", bob, document_id=taken["document_id"]))["title"] == title
+    await add(desk, bob, "Vault", "# Vault #\n\nThe vault is green.\n")
+    listed = await ask(desk, "r2r_list_documents", bob, collection_id="handbook")
+    assert {entry["title"] for entry in listed["documents"]} == {title, "Vault"}
+    [hit] = (await ask(desk, "r2r_search", bob, query="kept in ink", collection_id="handbook"))["results"][:1]
+    assert (hit["metadata"]["title"], hit["metadata"]["section"]) == (title, "Ledger")
+
+
 async def test_settings_belong_to_the_custom_mode(desk_with_handbook: Desk, ann: Caller) -> None:
     settings = {"mode": "fulltext", "semantic_weight": 0.2}
     assert await search_ids(desk_with_handbook, ann, "max_ledgers", search_mode="custom", settings=settings)
