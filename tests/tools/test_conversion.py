@@ -121,6 +121,19 @@ async def test_the_content_tells_the_format_not_the_name(converting: Desk, proje
     assert summary["format"] == "docx"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "notes.md", "notes.html", "notes.csv"])
+async def test_a_file_in_an_old_encoding_is_converted_with_a_warning(
+    converting: Desk, project: Path, name: str
+) -> None:
+    text = "Резервное копирование; каждую ночь\nВосстановление; командой restore\n"
+    marked = f"<html><body><p>{text}</p></body></html>" if name.endswith("html") else text
+    (project / name).write_bytes(marked.encode("cp1251"))
+    tool = "convert_xlsx" if name.endswith("csv") else "convert_docx"
+    converted = await ask(converting, tool, file_path=name)
+    assert "Восстановление" in converted["preview"]
+    assert "Windows-1251" in converted["warnings"][0]
+
+
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "/etc/passwd", "link.txt", "file:///etc/passwd", "/proc/self/environ"]
 )
