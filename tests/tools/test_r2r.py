@@ -20,6 +20,7 @@ from refdesk.calls import Call, Caller, Client, Event, ListChanged, ResourceUpda
 from refdesk.errors import InvalidArguments
 from refdesk.tools.json_schema import build_schema
 from refdesk.tools.registry import Tool
+from tests.documents.convert.pdf.made import pdf
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
@@ -463,6 +464,30 @@ async def test_nothing_outside_the_open_folders_is_brought_in(
     ids = {entry["document_id"] for entry in listed["documents"]}
     assert "whole/open.md" in ids
     assert not any("link" in id or "ssh" in id or "secret" in id for id in ids)
+
+
+async def test_a_scan_without_text_says_that_nothing_was_indexed_and_what_to_do(
+    desk: Desk, bob: Caller, project: Path
+) -> None:
+    image = (
+        "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
+        " stream\n0\nendstream"
+    )
+    page = "/Resources << /XObject << /Im 10 0 R >> >>"
+    (project / "scan.pdf").write_bytes(pdf(["q 400 0 0 600 0 0 cm /Im Do Q"], objects=[image], page=page))
+    advice = "install text recognition (pip install 'refdesk[ocr]')"
+    for _ in range(2):
+        answer = await desk.call("r2r_ingest_document", {"file_path": "scan.pdf", "run_async": False}, caller=bob)
+        taken = answer.structured
+        assert (taken["status"], taken["next"]) == ("success", "Some are not searchable; see their warning.")
+        assert advice in taken["warning"]
+        assert advice in answer.text
+    state = await ask(desk, "r2r_monitor_task", bob, document_id=taken["document_id"])
+    assert (state["chunks"], state["warning"]) == (0, taken["warning"])
+    [listed] = (await ask(desk, "r2r_list_documents", bob))["documents"]
+    assert listed["warning"] == taken["warning"]
+    batch = await ask(desk, "r2r_ingest_document", bob, file_path=["scan.pdf"], run_async=False)
+    assert batch["documents"][0]["warning"] == taken["warning"]
 
 
 async def test_a_converted_document_is_brought_in_by_its_handle(desk: Desk, bob: Caller) -> None:

@@ -25,6 +25,12 @@ SearchMode = Literal["hybrid", "semantic", "fulltext"]
 Status = Literal["pending", "converting", "embedding", "success", "failed"]
 """Ingestion status of a document. Full-text search finds it from `embedding` on, semantic search from `success` on."""
 
+NOTHING_TO_INDEX = (
+    "It has no text, so no search finds it. If it is a scan, ingest a searchable copy, or install text recognition "
+    "(pip install 'refdesk[ocr]') and ingest the file again."
+)
+"""Warning about a document that was ingested without any chunks."""
+
 IN_PROGRESS: tuple[Status, ...] = ("pending", "converting", "embedding")
 
 
@@ -83,6 +89,8 @@ class DocumentStatus:
     embedded: int = 0
     """Number of chunks that semantic search can find."""
     error: str | None = None
+    warning: str | None = None
+    """What is wrong with an ingested document, and what to do."""
     attempts: int = 0
     source: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)

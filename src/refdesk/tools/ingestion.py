@@ -107,6 +107,7 @@ class IngestedDocument(ResultItem):
     status: Status
     file_name: str
     error: str | None = None
+    warning: str | None = None
 
 
 class IngestResult(Result):
@@ -121,16 +122,21 @@ class IngestResult(Result):
     unchanged: Unlisted[int | None] = None
     removed: Unlisted[int | None] = None
     failures: list[str] | None = None
+    warning: str | None = None
     next: str
 
     def readable(self) -> str:
         first = f"{self.file_name}: {self.status}, document_id {self.document_id}" if self.document_id else ""
-        batch = [f"- {entry.document_id}: {entry.status}{_format_error(entry.error)}" for entry in self.documents or ()]
+        batch = [
+            f"- {entry.document_id}: {entry.status}{_format_error(entry.error or entry.warning)}"
+            for entry in self.documents or ()
+        ]
         counts = {"document(s) queued": self.total, "unchanged": self.unchanged, "removed": self.removed}
         summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
         failures = [f"Rejected: {failure}" for failure in self.failures or ()]
         lines = [summary, *batch] if self.documents is not None else [first]
-        return "\n".join([*lines, *failures, f"Collection {self.collection_id}. {self.next}"])
+        warning = [f"Warning: {self.warning}"] if self.warning else []
+        return "\n".join([*lines, *failures, *warning, f"Collection {self.collection_id}. {self.next}"])
 
 
 class TaskState(Result):
@@ -142,13 +148,14 @@ class TaskState(Result):
     extraction_status: Unlisted[Extraction]
     progress: float
     error: str | None = None
+    warning: str | None = None
     chunks: int
     embedded: int
 
     def readable(self) -> str:
         words = f"{self.ingestion_status}, {self.progress:.0%}, extraction {self.extraction_status}"
         return f"{self.document_id} ({self.title}): {words}, {self.embedded} of {self.chunks} chunks embedded" + (
-            _format_error(self.error)
+            _format_error(self.error or self.warning)
         )
 
 
@@ -219,6 +226,7 @@ class IngestionTools:
             extraction_status=_get_extraction_status(status),
             progress=round(status.progress, 3),
             error=status.error,
+            warning=status.warning,
             chunks=status.chunks,
             embedded=status.embedded,
         )
@@ -340,6 +348,7 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
             status=status.status,
             file_name=status.id.partition("/")[2].rpartition("/")[2],
             error=_shorten(status.error),
+            warning=status.warning,
         )
         for status in batch.statuses[:SHOWN_DOCUMENTS]
     ]
@@ -349,6 +358,8 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         next_step = "Some failed. Fix the cause and ingest them again."
     elif statuses.intersection(IN_PROGRESS):
         next_step = "In progress. r2r_monitor_task reports how far it is."
+    elif any(status.warning for status in batch.statuses):
+        next_step = "Some are not searchable; see their warning."
     else:
         next_step = "Searchable with r2r_search."
     first = shown[0] if shown else None
@@ -362,6 +373,7 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         unchanged=batch.unchanged if batch.is_folder else None,
         removed=batch.removed if batch.is_folder else None,
         failures=[_shorten(failure) or "" for failure in batch.failures[:SHOWN_FAILURES]] or None,
+        warning=first.warning if first and not is_batch else None,
         next=next_step,
     )
 

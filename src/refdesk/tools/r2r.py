@@ -175,6 +175,7 @@ class ListedDocument(ResultItem):
     created_at: str
     size_bytes: int
     error: str | None = None
+    warning: str | None = None
 
 
 class DocumentsPage(Result):
@@ -186,7 +187,7 @@ class DocumentsPage(Result):
     def readable(self) -> str:
         lines = [
             f"- {entry.document_id}: {entry.title} ({entry.ingestion_status}, {entry.size_bytes} bytes, "
-            f"{entry.created_at[:10]})" + (f": {entry.error}" if entry.error else "")
+            f"{entry.created_at[:10]})" + (f": {entry.error or entry.warning}" if entry.error or entry.warning else "")
             for entry in self.documents
         ]
         return "\n".join([*lines, _format_page_note("document", self.offset, len(lines), self.total)])
@@ -310,6 +311,7 @@ class KnowledgeTools:
                     created_at=_format_time(status.created_at),
                     size_bytes=status.size_bytes,
                     error=shorten(status.error, MAX_CHARACTERS) if status.error else None,
+                    warning=status.warning,
                 )
                 for status in listed
             ]

@@ -24,6 +24,7 @@ from refdesk.engines.storage.databases import TenantDatabase, TenantPool, transl
 from refdesk.engines.storage.filters import DOCUMENT_TYPES, Condition
 from refdesk.engines.storage.records import (
     COLLECTION_COLUMNS,
+    REMOTE,
     build_collection_info,
     dump_json,
     fetch_dicts,
@@ -32,9 +33,6 @@ from refdesk.engines.storage.records import (
 from refdesk.engines.storage.source_rows import make_document_id, pick_free
 
 Database = sqlite3.Connection
-
-REMOTE = "r2r"
-"""Kind of a document that was found in R2R and not ingested from here."""
 
 NEVER = 1e18
 """Retry time of documents that are not ours to ingest."""

@@ -37,7 +37,7 @@ from refdesk.engines.r2r.schemas import (
 from refdesk.engines.storage import ingest_queue
 from refdesk.engines.storage.databases import hold_writer_lock
 from refdesk.engines.storage.ingest_queue import IngestTask, Pauses, SourceContent, SourceReader
-from refdesk.engines.storage.records import now, transaction
+from refdesk.engines.storage.records import REMOTE, now, transaction
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
@@ -124,7 +124,7 @@ def requeue_interrupted(database: Database) -> None:
     """Queue documents again that an earlier process had started."""
     database.execute(
         "UPDATE documents SET stage = 'pending', retry_at = 0 WHERE stage IN ('converting', 'embedding') AND kind <> ?",
-        (catalogue.REMOTE,),
+        (REMOTE,),
     )
 
 
@@ -134,8 +134,6 @@ def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: b
         about = opened.about
         chunks = opened.window("c1", 0, about.chunks) or []
     title = strip_unsafe(about.title or job.task.title or job.name)
-    # R2R rejects documents without text.
-    chunks = chunks or [Chunk("c1", title, (), "start", None, None, 0)]
     own = {
         "name": job.name,
         "title": title,
@@ -149,7 +147,10 @@ def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: b
         "indexed_at": now(),
         "metadata": strip_unsafe_values(job.metadata),
     }
-    uuid = job.make_uuid(tenant, content.digest)
+    # Without text, the same file may have some another time, when text recognition is installed.
+    uuid = job.make_uuid(tenant, content.digest if chunks else f"{content.digest} without text")
+    # R2R rejects documents without text.
+    chunks = chunks or [Chunk("c1", title, (), "start", None, None, 0)]
     mode = job.metadata.get(INGESTION_MODE)
     return OutgoingDocument(
         uuid, job.collection, title[:MAX_TITLE], encode_chunks(chunks), own, mode if mode in SLOW_MODES else "fast"
