@@ -583,6 +583,17 @@ async def test_the_version_that_is_given_is_shown_with_every_hit(desk: Desk, bob
     assert "version 7.1" in answer.text
 
 
+async def test_the_history_counts_the_sources_of_an_answer_returned_or_not(desk: Desk, bob: Caller) -> None:
+    await add(desk, bob, "Backups", HANDBOOK["Backups"])
+    for include in (True, False):
+        question = {"question": "When does the nightly backup run?", "collection_id": "handbook"}
+        answer = await ask(desk, "r2r_rag_query", bob, **question, include_sources=include)
+        assert bool(answer["sources"]) is include
+    history = json.loads(await read(desk, "r2r://search/history", bob))
+    assert [entry["results"] for entry in history] == [answer["count"]] * 2
+    assert answer["count"] > 0
+
+
 async def test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart(
     tmp_path: Path, bob: Caller
 ) -> None:

@@ -158,6 +158,8 @@ class RagAnswer(Result):
     cached: bool = False
     found: bool
     """Whether an answer was found."""
+    count: Unlisted[int]
+    """Number of sources, returned or not."""
 
     def readable(self) -> str:
         lines = [
@@ -285,13 +287,13 @@ class KnowledgeTools:
             else:
                 hits = await search_distinct(self.engine, call.caller.tenant, search)
                 written = await self.writer.write(question, hits, call.client if is_sampled else SILENT)
-            return _build_rag_answer(written, hits if arguments.include_sources else ())
+            return _build_rag_answer(written, hits, include_sources=arguments.include_sources)
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
         # An answer written by a client's own model is returned to that client only, so it isn't cached.
         seconds = 0 if is_sampled else self.ttl.rag
         answer = await self._answer_from_cache(call, "r2r_rag_query", parameters, seconds, write, RagAnswer)
-        self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
+        self._record_search(call, arguments.question, scope, answer["structuredContent"]["count"])
         return answer
 
     @tool("List documents", "List documents with their ingestion status.", result=DocumentsPage)
@@ -432,7 +434,7 @@ async def _write_with_engine(
     return WrittenAnswer(generated.text, cited, generated.model, found=not grounding.is_denial), generated.hits
 
 
-def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
+def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit], *, include_sources: bool) -> RagAnswer:
     sources = [
         RagSource(
             citation=position + 1,
@@ -446,7 +448,13 @@ def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
         )
         for position, hit in ((position, hits[position]) for position in written.cited if position < len(hits))
     ]
-    return RagAnswer(answer=written.text, sources=sources, model_used=written.model, found=written.found)
+    return RagAnswer(
+        answer=written.text,
+        sources=sources if include_sources else [],
+        model_used=written.model,
+        found=written.found,
+        count=len(sources),
+    )
 
 
 def _format_page_note(what: str, offset: int, shown: int, total: int) -> str:
