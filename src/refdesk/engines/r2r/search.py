@@ -176,7 +176,9 @@ class R2RSearcher:
         except EngineError as error:
             if not error.retryable:
                 raise
-            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
+            status = {name: value for name, value in error.data.items() if name == "status_code"}
+            detail = f"R2R's model did not respond. {error.detail}"
+            raise WriterFailed(detail, retry_after=error.retry_after, data=status) from error
         if not answer.text.strip():
             raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
         return answer
