@@ -15,7 +15,7 @@ from refdesk.engines.base import Search
 from refdesk.errors import AUTHENTICATION_ERROR, BREAKER_OPEN, ENGINE_ERROR, RATE_LIMITED, RefdeskError
 from tests.contracts.engine import ACME, FOXES, HOUNDS, bring, found
 from tests.r2r.conftest import OpenEngine
-from tests.r2r.lab import Lab
+from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import RAG, SEARCH, TOO_MANY, Fault, Proxy
 from tests.servers import RunningServer, running_server
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -255,3 +255,26 @@ async def test_a_wrong_password_is_an_authentication_error_that_does_not_pass(
             assert error["data"]["type"] == "R2RUnauthenticated"
         ready, parts = await server.desk.readiness()
         assert not ready, parts
+
+
+async def test_documents_are_queued_while_r2r_is_down_at_the_first_start(
+    way: Proxy, settings_of_desk: Config, r2r: Lab, account: Account
+) -> None:
+    with way.fault(Fault(is_reset=True)):
+        async with running_server(settings_of_desk) as server:
+            ready, parts = await server.desk.readiness()
+            assert not ready, parts
+            for title, text in (("Foxes", FOXES), ("Hounds", HOUNDS)):
+                taken = await ask(server, "r2r_ingest_document", text=text, title=title, collection_id="animals")
+                assert taken["result"]["structuredContent"]["status"] == "pending", taken
+            id = taken["result"]["structuredContent"]["document_id"]
+            state = await ask(server, "r2r_monitor_task", document_id=id)
+            assert state["result"]["structuredContent"]["ingestion_status"] == "pending"
+            assert (await code_of(server)) in (ENGINE_ERROR, BREAKER_OPEN)
+            listed = await ask(server, "r2r_list_documents", collection_id="animals")
+            assert listed["result"]["structuredContent"]["total"] == 2
+    async with running_server(settings_of_desk) as server:
+        assert (await wait_until_settled(server, id))["ingestion_status"] == "success"
+        assert (await search(server))["result"]["structuredContent"]["count"] > 0
+        assert (await server.desk.readiness())[0]
+    assert [one["name"] for one in r2r.ask(account, "GET", "/collections") if one["name"] == "animals"] == ["animals"]

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from refdesk.calls import Call, TenantId, UserId
 from refdesk.config.models import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
-from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError, ToolFailure
+from refdesk.errors import ClientCannot, DependencyError, EngineError, MissingCapability, StorageError, ToolFailure
 from refdesk.support.fs import FileStamp, lock_file, read_stamp, replace_file
 from refdesk.support.lru import BoundedDict
 from refdesk.validation import nearest_name, shorten
@@ -104,8 +104,10 @@ class ScopeResolver:
             return info or await self._engine.create_collection(tenant, DEFAULT_COLLECTION)
         try:
             found = await self.find(tenant, name)
-        except CollectionNotFound:
-            if name == ALL or not self._projects.creates_collections:
+        except (CollectionNotFound, DependencyError) as error:
+            # If the engine can't list its collections now, it may still queue documents for one.
+            is_down = isinstance(error, DependencyError)
+            if name == ALL or not self._projects.creates_collections or (is_down and not error.retryable):
                 raise
             return await self._engine.create_collection(tenant, name)
         if found.shared:
@@ -231,7 +233,12 @@ class Projects:
 
     async def ensure_collection(self, tenant: TenantId, project: Project) -> CollectionInfo | None:
         """Return a project's collection, creating and recording it if enabled; None if there is none."""
-        info = await self.find_collection(tenant, project)
+        try:
+            info = await self.find_collection(tenant, project)
+        except DependencyError as error:
+            if not error.retryable:
+                raise
+            info = None
         if info is None:
             if not self.creates_collections:
                 return None

@@ -115,6 +115,10 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
             (*fields, known[remote.id], *fields),
         )
         return cursor.rowcount > 0
+    planned = database.execute(f"SELECT key FROM collections c WHERE name = ? AND {_IS_PLANNED}", (name,)).fetchone()
+    if planned is not None:
+        database.execute("INSERT INTO remote_collections (collection, uuid) VALUES (?, ?)", (planned[0], remote.id))
+        return True
     slug = pick_free(slug_of(name) or "collection", records.list_collection_ids(database))
     key = database.execute(
         "INSERT INTO collections (id, name, description, version, updated_at, created_at) "
@@ -126,14 +130,23 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
 
 
 def list_collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
-    """Return the collections ordered by id, and their ids in R2R."""
+    """Return the collections ordered by id, and the ids in R2R of those that exist there."""
     rows = database.execute(
         f"SELECT r.uuid, {COLLECTION_COLUMNS}, "
-        "max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
-        "FROM collections c JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
+        "max(coalesce(r.total, 0), (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
+        "FROM collections c LEFT JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
     )
-    found = {row.pop("uuid"): build_collection_info(row, shared=False) for row in fetch_dicts(rows)}
-    return list(found.values()), {info.id: uuid for uuid, info in found.items()}
+    found = [(row.pop("uuid"), build_collection_info(row, shared=False)) for row in fetch_dicts(rows)]
+    return [info for _, info in found], {info.id: uuid for uuid, info in found if uuid is not None}
+
+
+_IS_PLANNED = "NOT EXISTS (SELECT 1 FROM remote_collections r WHERE r.collection = c.key)"
+"""Condition of a collection that was made while R2R was down, and isn't in R2R yet."""
+
+
+def list_planned(database: Database) -> list[tuple[str, str, str]]:
+    """Return name, description and version of the collections to create in R2R."""
+    return database.execute(f"SELECT name, description, version FROM collections c WHERE {_IS_PLANNED}").fetchall()
 
 
 def set_total(database: Database, uuid: str, total: int) -> None:
@@ -325,6 +338,11 @@ class LocalDb(TenantDatabase):
     def resolve_slug(self, collection: str) -> str:
         """Return the local id of a collection given by its local id or its id in R2R."""
         return next((slug for slug, uuid in self.uuids.items() if uuid == collection.lower()), collection)
+
+    def has_collection(self, collection: str) -> bool:
+        """Whether a collection exists, here or also in R2R, by its local id or its id in R2R."""
+        slug = self.resolve_slug(collection)
+        return any(info.id == slug for info in self.collections)
 
     @property
     def revision(self) -> Hashable:

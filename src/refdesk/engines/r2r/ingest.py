@@ -102,7 +102,10 @@ class Job:
 
 
 def start_job(database: Database, task: IngestTask) -> Job | None:
-    """Start a task. Returns None if it was deleted or requested again."""
+    """Start a task. Returns None if it was deleted or requested again.
+
+    Raises R2RUnreachable if its collection isn't in R2R yet, which was down when it was made.
+    """
     with transaction(database):
         row = database.execute(
             "UPDATE documents SET stage = 'converting' WHERE key = ? AND request = ? "
@@ -113,9 +116,12 @@ def start_job(database: Database, task: IngestTask) -> Job | None:
             return None
         id, version, metadata, collection = row
         slug, uuid = database.execute(
-            "SELECT c.id, r.uuid FROM collections c JOIN remote_collections r ON r.collection = c.key WHERE c.key = ?",
+            "SELECT c.id, r.uuid FROM collections c LEFT JOIN remote_collections r ON r.collection = c.key "
+            "WHERE c.key = ?",
             (collection,),
         ).fetchone()
+        if uuid is None:
+            raise R2RUnreachable(f"R2R doesn't have the collection {slug!r} yet. Refdesk creates it when R2R is back.")
     current = catalogue.read_uuid(database, task.key)
     return Job(task, uuid, id.removeprefix(f"{slug}/"), version, orjson.loads(metadata), current)
 

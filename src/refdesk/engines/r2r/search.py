@@ -71,6 +71,9 @@ class R2RSearcher:
 
     async def search(self, local_db: LocalDb, search: Search) -> list[Hit]:
         """Return the best passages, at most one per section."""
+        if local_db.collections and not local_db.uuids:
+            # R2R was down until now: "nothing found" would be wrong.
+            await self._mirror.sync_collections()
         scope = await self.resolve_scope(local_db, search)
         query = build_query(search)
         if not scope.slugs or scope.documents == () or not query:
