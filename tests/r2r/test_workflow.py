@@ -93,7 +93,7 @@ async def test_document_is_stored_with_its_ingestion_mode_and_who_ingested_it_wh
     found = await call(client, "r2r_search", query="fox", collection_id="a", filters={"ingested_by": "anonymous"})
     assert {hit["metadata"].get("ingestion_mode") for hit in found["results"]} == {None, "hi-res"}
     stored = {one["title"]: one for one in r2r.ask(account, "GET", "/documents")}
-    assert {title: bool(one["summary"]) for title, one in stored.items()} == {"Foxes": False, "Hounds": True}
+    assert {title: bool(one["summary"]) for title, one in stored.items()} == {"fast": False, "hi-res": True}
     for one in stored.values():
         assert one["metadata"]["ingested_by"] == "anonymous"
         assert one["metadata"]["ingested_at"] == one["metadata"]["refdesk"]["metadata"]["ingested_at"]

@@ -174,7 +174,8 @@ async def test_filters_choose_by_fields_and_metadata_in_every_mode(desk: Desk, b
         assert only == ["handbook/kontenregeln"]
     nested = {"$and": [{"metadata.lang": {"$in": ["de", "en"]}}, {"metadata.year": {"$gte": 2020}}]}
     assert await search_ids(desk, bob, "ledger", filters=nested) == ["handbook/ledger-rules"]
-    assert len(await search_ids(desk, bob, "ledger", filters={"document_type": {"$eq": "md"}})) == 2
+    assert await search_ids(desk, bob, "Tinte", filters={"document_type": {"$eq": "md"}}) == ["handbook/kontenregeln"]
+    assert await search_ids(desk, bob, "Tinte", filters={"document_type": {"$ne": "md"}}) == []
     with pytest.raises(InvalidArguments):
         await search_ids(desk, bob, "ledger", filters={"metadata.lang": {"$near": 1}})
 
