@@ -214,7 +214,7 @@ class R2RRefused(ToolFailure):
     """R2R rejected the request. The message has its reason."""
 
     def __init__(self, detail: str, status: int = 0) -> None:
-        super().__init__(detail)
+        super().__init__(detail, data={"status_code": status} if status else None)
         self.status = status
 
 
@@ -288,6 +288,12 @@ class R2RMisconfigured(EngineError):
     """R2R rejects the configured credentials or settings."""
 
     retryable = False
+
+
+class R2RUnauthenticated(R2RMisconfigured):
+    """R2R rejects the service account's password, token or API key."""
+
+    code = AUTHENTICATION_ERROR
 
 
 class R2RUnreachable(EngineError):

@@ -393,6 +393,9 @@ class EngineContract:
                 {"created_at": {"$gt": "2020-01-01"}, "updated_at": {"$lt": "2999-01-01"}},
                 {"animals/foxes", "animals/hounds"},
             ),
+            ({"document_type": {"$eq": "md"}, "size_in_bytes": {"$gt": 10}}, {"animals/foxes", "animals/hounds"}),
+            ({"document_type": {"$in": ["pdf", "txt"]}}, set()),
+            ({"id": "animals/foxes", "extraction_status": "success"}, {"animals/foxes"}),
             ({"doc_type": "animals", "media_type": {"$like": "text/%"}}, {"animals/foxes", "animals/hounds"}),
         ]
         for filters, ids in expected:

@@ -175,8 +175,19 @@ def test_what_lies_outside_answers_as_what_does_not_exist(trap: Path, tmp_path: 
     for secret in ("outside", "docs-evil"):
         (tmp_path / secret / "secret.md").unlink()
     assert refusal(roots, asked) == there
-    assert there.startswith("There is no file ")
+    assert there.startswith("There is no file ") or " is outside the folders that are open to tools: " in there
     assert str(trap) in there
+
+
+def test_a_path_in_another_folder_is_told_the_setting_that_opens_it(root: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "outside" / "secret.md"
+    told = refusal(Roots([root]), str(secret))
+    assert told == (
+        f"{str(secret)!r} is outside the folders that are open to tools: {root}. Copy the file into one of them, or "
+        f"add its folder {str(secret.parent)!r} to convert.roots."
+    )
+    secret.unlink()
+    assert refusal(Roots([root]), str(secret)) == told
 
 
 @pytest.mark.parametrize("path", ["", " ", "/", "..", ".", "../..", "readme.md\0", "file:", "file:///%00", "\0"])
@@ -191,15 +202,16 @@ def test_what_names_no_file_is_refused(root: Path, path: str) -> None:
         "x\udcff.md",
         "x" * 300,
         "a/" * 1500 + "x",
-        "file:///%ff%fe",
+        "file://{root}/%ff%fe",
         "guides/../" * (MAX_STEPS // 2) + "readme.md",
     ],
 )
 def test_names_that_no_file_can_have_are_missing_files(root: Path, path: str) -> None:
-    message = refusal(Roots([root]), path)
+    message = refusal(Roots([root]), path.format(root=root))
     assert message.startswith("There is no file ")
-    assert len(message) < 800
-    message.encode()
+    for told in (message, refusal(Roots([root]), f"file:///%ff%fe/{'x' * 300}/a.md")):
+        assert len(told) < 800
+        told.encode()
 
 
 def test_a_path_that_is_too_long_is_refused_at_once(root: Path) -> None:
@@ -262,7 +274,7 @@ def test_a_path_outside_is_told_no_names(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_desk_without_folders_says_so() -> None:
-    assert "No folder is open" in refusal(Roots([]), "readme.md")
+    assert "No folder is open to tools. Set convert.roots" in refusal(Roots([]), "readme.md")
 
 
 SWAPPER = """

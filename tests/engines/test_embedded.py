@@ -78,7 +78,7 @@ async def test_only_what_has_changed_is_embedded_again(tmp_path: Path, conversio
         assert [text for text in model.embedded if "part 3" in text] != []
         assert len([text for text in model.embedded if "new new" in text]) >= 1
         before = list(model.embedded)
-        await bring(engine, "Copy", text.replace("# Book", "# Book\n"), collection="copies")
+        await bring(engine, "Book", text.replace("# Book", "# Book\n"), collection="copies")
         assert model.embedded == before
     OnDisk.read(tmp_path).require_agreement()
 

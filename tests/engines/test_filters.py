@@ -16,8 +16,8 @@ from refdesk.engines.storage.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUE
 from refdesk.errors import InvalidArguments
 
 COLUMNS = (
-    "id title collection version digest media_type size_bytes created_at updated_at stage kind source metadata".split()
-)
+    "id title collection version digest media_type size_bytes chunks created_at updated_at stage kind source metadata"
+).split()
 DOCUMENT: dict[str, Any] = {
     "id": "postgresql/indexes.html",
     "title": "Indexes",
@@ -25,6 +25,7 @@ DOCUMENT: dict[str, Any] = {
     "version": "15",
     "media_type": "text/html",
     "size_bytes": 1200,
+    "chunks": 3,
     "created_at": "2026-01-31T12:00:00+00:00",
     "updated_at": "2026-02-01T08:30:00.250000+00:00",
     "digest": "0123456789abcdef",
@@ -42,8 +43,8 @@ def find_documents(filters: Mapping[str, Any], documents: Sequence[Mapping[str, 
         database.execute("CREATE TABLE collections (key INTEGER PRIMARY KEY, id TEXT)")
         database.execute(
             "CREATE TABLE documents (key INTEGER PRIMARY KEY, collection INTEGER, id TEXT, title TEXT, version TEXT, "
-            "media_type TEXT, size_bytes INTEGER, created_at TEXT, updated_at TEXT, stage TEXT, source TEXT, "
-            "metadata TEXT, digest TEXT, kind TEXT)"
+            "media_type TEXT, size_bytes INTEGER, chunks INTEGER, created_at TEXT, updated_at TEXT, stage TEXT, "
+            "source TEXT, metadata TEXT, digest TEXT, kind TEXT)"
         )
         for number, document in enumerate(documents):
             row = {**DOCUMENT, **document, "key": number}
@@ -86,6 +87,8 @@ def test_an_empty_filter_finds_everything() -> None:
         {"updated_at": {"$lt": "2026-02-01T08:30:00.3Z", "$gt": "2026-02-01T08:30:00.2Z"}},
         {"updated_at": {"$like": "2026-02-%"}},
         {"status": "success", "ingestion_status": {"$nin": ["failed"]}},
+        {"id": "postgresql/indexes.html", "document_type": {"$eq": "html"}, "size_in_bytes": {"$lte": 1200}},
+        {"extraction_status": "success", "document_type": {"$like": "ht%"}},
         {"source": None},
         {"source": {"$ne": "https://example.org"}},
     ],
@@ -98,6 +101,15 @@ def test_a_document_of_another_collection_or_time_is_not_found() -> None:
     assert find_documents({"doc_type": "ubuntu"}, [{}]) == []
     assert find_documents({"created_at": {"$lt": "2026-01-31T12:00:00Z"}}, [{}]) == []
     assert find_documents({"source": {"$eq": "https://example.org"}}, [{}]) == []
+
+
+def test_the_type_of_a_document_is_its_format_and_of_source_code_its_ending() -> None:
+    code, table = {"id": "app/main.py", "media_type": "text/plain"}, {"id": "app/a.tsv", "media_type": "text/csv"}
+    other = {"id": "app/x.md/1", "media_type": "application/pdf"}
+    documents = [code, table, other, {"media_type": "text/plain"}, {"media_type": ""}]
+    found = {type: find_documents({"document_type": type}, documents) for type in ("py", "tsv", "pdf", "txt", "csv")}
+    assert found == {"py": [0], "tsv": [1], "pdf": [2], "txt": [3], "csv": []}
+    assert find_documents({"document_type": None}, documents) == [4]
 
 
 def test_metadata_are_asked_for_with_and_without_their_prefix() -> None:
@@ -173,6 +185,8 @@ def test_a_strange_name_is_that_name_and_nothing_else(name: str) -> None:
         ({"created_at": {"$gt": "soon"}}, "filters.created_at.$gt", "2026-01-31"),
         ({"metadata.": 1}, "filters.metadata.", "none empty"),
         ({"$and": {"a": 1}}, "filters.$and", "must be a list"),
+        ({"owner_id": "x"}, "filters.owner_id", "belong to a tenant; .* is metadata.owner_id"),
+        ({"page_number": {"$gt": 3}}, "filters.page_number.$gt", "whole documents"),
         ({"$or": [{"a": 1}, 5]}, "filters.$or.1", "must be an object"),
         ({f"f{number}": 1 for number in range(MAX_CONDITIONS + 1)}, "filters", "at most 100 conditions"),
         ({"$or": [{f"f{n}": {"$in": list(range(900))}} for n in range(12)]}, "filters", "10,000"),

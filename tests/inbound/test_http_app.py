@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from refdesk.version import __version__
 from tests.conftest import Serve
 from tests.servers import RunningServer
 from tests.waiting import PATIENCE_SECONDS
@@ -306,7 +307,7 @@ async def test_tools_are_plain_endpoints_too(server: RunningServer) -> None:
 
 
 async def test_the_pages_tell_how_the_server_is(server: RunningServer) -> None:
-    assert (await server.http.get("/health")).json() == {"status": "ok"}
+    assert (await server.http.get("/health")).json() == {"status": "healthy", "version": __version__}
     about = (await server.http.get("/")).json()
     assert set(about) == {"status", "service", "version", "protocol"}
     ready = await server.http.get("/ready")

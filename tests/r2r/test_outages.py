@@ -12,10 +12,10 @@ from anyio import to_thread
 
 from refdesk.config.models import Config
 from refdesk.engines.base import Search
-from refdesk.errors import BREAKER_OPEN, ENGINE_ERROR, RATE_LIMITED, RefdeskError
+from refdesk.errors import AUTHENTICATION_ERROR, BREAKER_OPEN, ENGINE_ERROR, RATE_LIMITED, RefdeskError
 from tests.contracts.engine import ACME, FOXES, HOUNDS, bring, found
 from tests.r2r.conftest import OpenEngine
-from tests.r2r.lab import Lab
+from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import RAG, SEARCH, TOO_MANY, Fault, Proxy
 from tests.servers import RunningServer, running_server
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -121,9 +121,9 @@ async def test_while_r2r_is_left_alone_nobody_touches_the_network_and_everybody_
         before = len(way.seen)
         with way.fault(Fault(is_reset=True)):
             codes = await codes_until_it_is_left_alone(server)
-        assert set(codes[:-1]) == {ENGINE_ERROR}
+        assert codes[:-1] == [ENGINE_ERROR] * FAILURES
         seen = len(way.seen)
-        assert seen - before == FAILURES
+        assert seen - before == FAILURES * 2, "each search is retried once"
         async with anyio.create_task_group() as tasks:
             for number in range(100):
                 tasks.start_soon(one, number)
@@ -145,7 +145,7 @@ async def test_r2r_behind_a_gateway_that_fails_is_an_engine_error_that_may_pass(
 ) -> None:
     with way.fault(Fault(SEARCH, status=503)):
         error = (await search(server))["error"]
-    assert (error["code"], error["data"]["retryable"]) == (ENGINE_ERROR, True)
+    assert (error["code"], error["data"]["retryable"], error["data"]["status_code"]) == (ENGINE_ERROR, True, 503)
     await until_it_works(server)
 
 
@@ -243,3 +243,38 @@ async def test_readiness_follows_r2r(way: Proxy, server: RunningServer) -> None:
         assert parts["engine"]["state"] == "down"
     await until_it_works(server)
     assert (await server.desk.readiness())[0]
+
+
+async def test_a_wrong_password_is_an_authentication_error_that_does_not_pass(
+    way: Proxy, make_config: Callable[..., Config]
+) -> None:
+    async with running_server(make_config(way.url, r2r__password="wrong")) as server:
+        for _ in range(2):
+            error = (await search(server))["error"]
+            assert (error["code"], error["data"]["retryable"]) == (AUTHENTICATION_ERROR, False)
+            assert error["data"]["type"] == "R2RUnauthenticated"
+        ready, parts = await server.desk.readiness()
+        assert not ready, parts
+
+
+async def test_documents_are_queued_while_r2r_is_down_at_the_first_start(
+    way: Proxy, settings_of_desk: Config, r2r: Lab, account: Account
+) -> None:
+    with way.fault(Fault(is_reset=True)):
+        async with running_server(settings_of_desk) as server:
+            ready, parts = await server.desk.readiness()
+            assert not ready, parts
+            for title, text in (("Foxes", FOXES), ("Hounds", HOUNDS)):
+                taken = await ask(server, "r2r_ingest_document", text=text, title=title, collection_id="animals")
+                assert taken["result"]["structuredContent"]["status"] == "pending", taken
+            id = taken["result"]["structuredContent"]["document_id"]
+            state = await ask(server, "r2r_monitor_task", document_id=id)
+            assert state["result"]["structuredContent"]["ingestion_status"] == "pending"
+            assert (await code_of(server)) in (ENGINE_ERROR, BREAKER_OPEN)
+            listed = await ask(server, "r2r_list_documents", collection_id="animals")
+            assert listed["result"]["structuredContent"]["total"] == 2
+    async with running_server(settings_of_desk) as server:
+        assert (await wait_until_settled(server, id))["ingestion_status"] == "success"
+        assert (await search(server))["result"]["structuredContent"]["count"] > 0
+        assert (await server.desk.readiness())[0]
+    assert [one["name"] for one in r2r.ask(account, "GET", "/collections") if one["name"] == "animals"] == ["animals"]

@@ -128,3 +128,20 @@ async def test_r2rs_own_ids_are_understood_by_every_tool(r2r: Lab, account: Acco
     for uri, text in ((f"r2r://document/{foxes}", "Foxes live"), (f"r2r://collection/{animals}", '"animals"')):
         (content,) = (await client.read_resource(uri)).contents
         assert text in content.model_dump()["text"]
+
+
+async def test_document_is_stored_with_its_ingestion_mode_and_who_ingested_it_when(
+    r2r: Lab, account: Account, client: Client
+) -> None:
+    texts = {"fast": FOXES, "hi-res": "# Hounds\n\nThe hound chases the fox.\n\n## Food\n\nA hound eats bread."}
+    for mode, text in texts.items():
+        given = {"text": text, "title": mode, "ingestion_mode": mode, "collection_id": "a"}
+        taken = await call(client, "r2r_ingest_document", **given, run_async=False)
+        assert taken["status"] == "success"
+    found = await call(client, "r2r_search", query="fox", collection_id="a", filters={"ingested_by": "anonymous"})
+    assert {hit["metadata"].get("ingestion_mode") for hit in found["results"]} == {None, "hi-res"}
+    stored = {one["title"]: one for one in r2r.ask(account, "GET", "/documents")}
+    assert {title: bool(one["summary"]) for title, one in stored.items()} == {"fast": False, "hi-res": True}
+    for one in stored.values():
+        assert one["metadata"]["ingested_by"] == "anonymous"
+        assert one["metadata"]["ingested_at"] == one["metadata"]["refdesk"]["metadata"]["ingested_at"]

@@ -156,7 +156,8 @@ async def test_refused_and_repeated_calls_are_told() -> None:
     with pytest.raises(EngineError):
         await world.dependency.run(world.work, retries=2)
     assert world.retries == ["r2r", "r2r"]
-    await world.fail(2)
+    assert world.dependency.describe()["failures"] == 1  # of the call, not of its attempts
+    await world.fail(4)
     assert world.rejected == []
     with pytest.raises(BreakerOpen):
         await world.dependency.run(world.work)
@@ -269,9 +270,13 @@ async def test_a_service_that_wants_more_patience_than_the_caller_has_is_quoted(
 
 async def test_nobody_pauses_for_a_breaker_that_will_not_let_him_through() -> None:
     world = World(settings={"failure_threshold": 2})
-    world.error = EngineError("down")
+
+    async def work() -> str:
+        await world.fail(1)
+        raise EngineError("down")
+
     with pytest.raises(EngineError, match="down"):
-        await world.dependency.run(world.work, retries=5)
+        await world.dependency.run(work, retries=5)
     assert (world.calls, world.pauses) == (2, [0.2])
 
 
@@ -286,7 +291,7 @@ async def test_two_hundred_callers_of_a_dead_dependency_retry_within_the_budget(
 
 
 async def test_calls_that_are_refused_earn_no_retries() -> None:
-    world = World(settings={"failure_threshold": int(RETRY_RESERVE) + 2})
+    world = World(settings={"failure_threshold": 2})
     world.error = EngineError("down")
     with pytest.raises(EngineError):
         await world.dependency.run(world.work, retries=100, patience=0)

@@ -129,6 +129,19 @@ async def test_the_content_tells_the_format_not_the_name(converting: Desk, proje
     assert summary["format"] == "docx"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "notes.md", "notes.html", "notes.csv"])
+async def test_a_file_in_an_old_encoding_is_converted_with_a_warning(
+    converting: Desk, project: Path, name: str
+) -> None:
+    text = "Резервное копирование; каждую ночь\nВосстановление; командой restore\n"
+    marked = f"<html><body><p>{text}</p></body></html>" if name.endswith("html") else text
+    (project / name).write_bytes(marked.encode("cp1251"))
+    tool = "convert_xlsx" if name.endswith("csv") else "convert_docx"
+    converted = await ask(converting, tool, file_path=name)
+    assert "Восстановление" in converted["preview"]
+    assert "Windows-1251" in converted["warnings"][0]
+
+
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "/etc/passwd", "link.txt", "file:///etc/passwd", "/proc/self/environ"]
 )
@@ -137,7 +150,8 @@ async def test_no_file_outside_the_roots_is_read(converting: Desk, project: Path
     (project / "link.txt").symlink_to(project.parent / "secret.txt")
     missing = await failure(converting, "convert_docx", file_path="nowhere.txt")
     said = await failure(converting, "convert_docx", file_path=path)
-    assert said.startswith("There is no file")
+    outside = path.startswith(("/", "file:"))
+    assert ("add its folder" in said and "convert.roots" in said) if outside else said.startswith("There is no file")
     assert missing.startswith("There is no file")
 
 
@@ -244,7 +258,7 @@ async def test_roots_that_make_no_sense_open_nothing(
     async with open_desk(settings(convert__roots=[str(elsewhere)], convert__client_roots="all")) as desk:
         params = {"name": "convert_docx", "arguments": {"file_path": str(project / "office" / "guide.docx")}}
         answer = await desk.handle(Call("tools/call", params, LOCAL, ClientWithNonsense(project)))
-        assert answer.text.startswith("There is no file")
+        assert "is outside the folders that are open to tools" in answer.text
 
 
 async def test_exactly_one_source_is_wanted(shared_desk: Desk) -> None:

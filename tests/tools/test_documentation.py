@@ -43,7 +43,7 @@ async def fill(desk: Desk, tenant: TenantId, pages: dict[str, str], version: str
     """Have the collection `acme` hold these pages, all of them indexed."""
     engine = desk.engine
     await engine.create_collection(tenant, "acme", description="Acme handbook", version=version)
-    sources = [TextSource(name, text, name) for name, text in pages.items()]
+    sources = [TextSource(text.partition("\n")[0].strip("# "), text, name) for name, text in pages.items()]
     taken = await engine.ingest(tenant, [NewDocument(source, "acme", version=version) for source in sources])
     statuses = list(taken)
     with anyio.fail_after(PATIENCE_SECONDS):

@@ -20,6 +20,7 @@ from refdesk.calls import Call, Caller, Client, Event, ListChanged, ResourceUpda
 from refdesk.errors import InvalidArguments
 from refdesk.tools.json_schema import build_schema
 from refdesk.tools.registry import Tool
+from tests.documents.convert.pdf.made import pdf
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
@@ -173,8 +174,37 @@ async def test_filters_choose_by_fields_and_metadata_in_every_mode(desk: Desk, b
         assert only == ["handbook/kontenregeln"]
     nested = {"$and": [{"metadata.lang": {"$in": ["de", "en"]}}, {"metadata.year": {"$gte": 2020}}]}
     assert await search_ids(desk, bob, "ledger", filters=nested) == ["handbook/ledger-rules"]
+    assert await search_ids(desk, bob, "Tinte", filters={"document_type": {"$eq": "md"}}) == ["handbook/kontenregeln"]
+    assert await search_ids(desk, bob, "Tinte", filters={"document_type": {"$ne": "md"}}) == []
     with pytest.raises(InvalidArguments):
         await search_ids(desk, bob, "ledger", filters={"metadata.lang": {"$near": 1}})
+
+
+async def test_a_document_knows_who_ingested_it_when_and_the_same_again_changes_nothing(
+    desk: Desk, bob: Caller
+) -> None:
+    ann, eve = replace(bob, user=UserId("ann")), replace(bob, user=UserId("eve"))
+    await add(desk, ann, "Ledger", "# Ledger\n\nA ledger is kept in ink.\n", metadata={"lang": "en"})
+    [before] = (await ask(desk, "r2r_search", eve, query="ledger", collection_id="handbook"))["results"]
+    assert before["metadata"]["ingested_by"] == "ann"
+    assert before["metadata"]["ingested_at"] <= before["metadata"]["indexed_at"]
+    again = await add(desk, eve, "Ledger", "# Ledger\n\nA ledger is kept in ink.\n", metadata={"lang": "en"})
+    assert again["status"] == "success"
+    assert await search_ids(desk, ann, "ledger", filters={"ingested_by": "ann", "lang": "en"}) == ["handbook/ledger"]
+    await add(desk, eve, "Ledger", "# Ledger\n\nA ledger is kept in ink.\n", metadata={"lang": "de"})
+    assert await search_ids(desk, ann, "ledger", filters={"ingested_by": "eve", "lang": "de"}) == ["handbook/ledger"]
+
+
+async def test_a_given_title_stays_whatever_the_first_heading_is(desk: Desk, bob: Caller) -> None:
+    title = 'Ann\'s "notes": 1 #2 \\ 🦊 \x7fé'
+    taken = await add(desk, bob, title, "# Ledger\n\nA ledger is kept in ink.\n")
+    title = title.replace("\x7f", "")
+    assert (await ask(desk, "r2r_monitor_task", bob, document_id=taken["document_id"]))["title"] == title
+    await add(desk, bob, "Vault", "# Vault #\n\nThe vault is green.\n")
+    listed = await ask(desk, "r2r_list_documents", bob, collection_id="handbook")
+    assert {entry["title"] for entry in listed["documents"]} == {title, "Vault"}
+    [hit] = (await ask(desk, "r2r_search", bob, query="kept in ink", collection_id="handbook"))["results"][:1]
+    assert (hit["metadata"]["title"], hit["metadata"]["section"]) == (title, "Ledger")
 
 
 async def test_settings_belong_to_the_custom_mode(desk_with_handbook: Desk, ann: Caller) -> None:
@@ -437,6 +467,30 @@ async def test_nothing_outside_the_open_folders_is_brought_in(
     assert not any("link" in id or "ssh" in id or "secret" in id for id in ids)
 
 
+async def test_a_scan_without_text_says_that_nothing_was_indexed_and_what_to_do(
+    desk: Desk, bob: Caller, project: Path
+) -> None:
+    image = (
+        "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
+        " stream\n0\nendstream"
+    )
+    page = "/Resources << /XObject << /Im 10 0 R >> >>"
+    (project / "scan.pdf").write_bytes(pdf(["q 400 0 0 600 0 0 cm /Im Do Q"], objects=[image], page=page))
+    advice = "install text recognition (pip install 'refdesk[ocr]')"
+    for _ in range(2):
+        answer = await desk.call("r2r_ingest_document", {"file_path": "scan.pdf", "run_async": False}, caller=bob)
+        taken = answer.structured
+        assert (taken["status"], taken["next"]) == ("success", "Some are not searchable; see their warning.")
+        assert advice in taken["warning"]
+        assert advice in answer.text
+    state = await ask(desk, "r2r_monitor_task", bob, document_id=taken["document_id"])
+    assert (state["chunks"], state["warning"]) == (0, taken["warning"])
+    [listed] = (await ask(desk, "r2r_list_documents", bob))["documents"]
+    assert listed["warning"] == taken["warning"]
+    batch = await ask(desk, "r2r_ingest_document", bob, file_path=["scan.pdf"], run_async=False)
+    assert batch["documents"][0]["warning"] == taken["warning"]
+
+
 async def test_a_converted_document_is_brought_in_by_its_handle(desk: Desk, bob: Caller) -> None:
     text = b"# Vault\n\nThe vault opens with a green key.\n"
     content = base64.b64encode(text).decode()
@@ -528,6 +582,17 @@ async def test_the_version_that_is_given_is_shown_with_every_hit(desk: Desk, bob
     answer = await desk.call("r2r_search", {"query": "max_ledgers", "collection_id": "handbook"}, caller=bob)
     assert answer.structured["results"][0]["metadata"]["version"] == "7.1"
     assert "version 7.1" in answer.text
+
+
+async def test_the_history_counts_the_sources_of_an_answer_returned_or_not(desk: Desk, bob: Caller) -> None:
+    await add(desk, bob, "Backups", HANDBOOK["Backups"])
+    for include in (True, False):
+        question = {"question": "When does the nightly backup run?", "collection_id": "handbook"}
+        answer = await ask(desk, "r2r_rag_query", bob, **question, include_sources=include)
+        assert bool(answer["sources"]) is include
+    history = json.loads(await read(desk, "r2r://search/history", bob))
+    assert [entry["results"] for entry in history] == [answer["count"]] * 2
+    assert answer["count"] > 0
 
 
 async def test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart(

@@ -122,7 +122,7 @@ async def _watch(ingester: Ingester, folder: Folder, as_json: bool) -> None:
 
 def _print_outcome(outcome: IngestOutcome, as_json: bool, *, one_line: bool) -> None:
     """Print the failures and the summary, flushed for programs that read along."""
-    for failure in outcome.failed:
+    for failure in (*outcome.warnings, *outcome.failed):
         print_message(f"{failure.name}: {failure.cause}")
     report = json.dumps(outcome.to_dict(), indent=None if one_line else 2, ensure_ascii=False)
     print(report if as_json else sanitize(outcome.summary()), flush=True)

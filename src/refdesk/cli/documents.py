@@ -39,7 +39,7 @@ async def documents(arguments: SimpleNamespace) -> int:
     rows = []
     for one in found:
         status = f"{one.status} {one.progress:.0%}" if one.status in IN_PROGRESS else one.status
-        rows.append((status, f"{one.size_bytes:,}", one.id, one.error or one.title))
+        rows.append((status, f"{one.size_bytes:,}", one.id, one.error or one.warning or one.title))
     print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
     return 0
 
@@ -131,6 +131,7 @@ def _document_to_dict(one: DocumentStatus) -> dict[str, Any]:
         "created_at": one.created_at.isoformat(),
         "updated_at": one.updated_at.isoformat(),
         **({"error": one.error} if one.error else {}),
+        **({"warning": one.warning} if one.warning else {}),
     }
 
 

@@ -135,6 +135,7 @@ def serialize_status(status: DocumentStatus, shared: Collection[str]) -> dict[st
         "embedded": status.embedded,
         "size_bytes": status.size_bytes,
         "error": status.error,
+        "warning": status.warning,
         "attempts": status.attempts,
         "source": _get_web_source(status),
         "updated_at": status.updated_at.isoformat(),

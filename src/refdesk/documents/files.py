@@ -90,7 +90,7 @@ class Roots:
     def open(self, path: str) -> OpenedFile:
         """Open a file by its path, absolute or relative to a root, or by its `file:` URI."""
         if not self._roots:
-            raise CannotOpen("No folder is open to tools. Ask the operator to open one.")
+            raise CannotOpen("No folder is open to tools. Set convert.roots to the folders whose files they may open.")
         wanted = _parse_path(path)
         failures: list[_LookupFailure] = []
         for root in self._roots:
@@ -103,6 +103,13 @@ class Roots:
         if reason := next((each.reason for each in failures if each.reason), ""):
             raise CannotOpen(f"{shown} {reason}. Name a file that can be read.")
         folders = ", ".join(str(root.folder) for root in self._roots)
+        if not any(root.is_above(wanted) for root in self._roots):
+            # Whether it exists or not: only the spelling of the path is looked at.
+            folder = _format_path(os.path.dirname(os.path.normpath(wanted)))
+            raise CannotOpen(
+                f"{shown} is outside the folders that are open to tools: {folders}. Copy the file into one of them, or "
+                f"add its folder {folder} to convert.roots."
+            )
         nearest = next((each.nearest for each in failures if each.nearest), "")
         hint = f"Did you mean {nearest!r}?" if nearest else "Check the path."
         raise CannotOpen(f"There is no file {shown} in the folders that are open to tools: {folders}. {hint}")
@@ -129,6 +136,14 @@ class Root:
         parts = self.split_beneath(path)
         with ExitStack() as held:
             return _PathWalk(self, held).open(parts)
+
+    def is_above(self, path: str) -> bool:
+        """Return whether a path, as it is written, starts in this folder."""
+        try:
+            self.split_beneath(path)
+        except _LookupFailure:
+            return False
+        return True
 
     def split_beneath(self, path: str) -> list[str]:
         """Return the components of a path below this folder; an absolute path has to start with the folder's own."""

@@ -25,6 +25,12 @@ SearchMode = Literal["hybrid", "semantic", "fulltext"]
 Status = Literal["pending", "converting", "embedding", "success", "failed"]
 """Ingestion status of a document. Full-text search finds it from `embedding` on, semantic search from `success` on."""
 
+NOTHING_TO_INDEX = (
+    "It has no text, so no search finds it. If it is a scan, ingest a searchable copy, or install text recognition "
+    "(pip install 'refdesk[ocr]') and ingest the file again."
+)
+"""Warning about a document that was ingested without any chunks."""
+
 IN_PROGRESS: tuple[Status, ...] = ("pending", "converting", "embedding")
 
 
@@ -90,6 +96,8 @@ class DocumentStatus:
     embedded: int = 0
     """Number of chunks that semantic search can find."""
     error: str | None = None
+    warning: str | None = None
+    """What is wrong with an ingested document, and what to do."""
     attempts: int = 0
     source: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -201,6 +209,15 @@ class ConvertedSource:
 
 
 Source = FileSource | UrlSource | TextSource | ConvertedSource
+
+
+INGESTED_BY, INGESTED_AT, INGESTION_MODE = "ingested_by", "ingested_at", "ingestion_mode"
+"""Metadata that r2r_ingest_document adds: the user, the time, and R2R's ingestion mode unless it is `fast`."""
+
+
+def strip_provenance(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata without who ingested the document when: the same document again is no other one."""
+    return {name: value for name, value in metadata.items() if name not in (INGESTED_BY, INGESTED_AT)}
 
 
 @dataclass(frozen=True, slots=True)

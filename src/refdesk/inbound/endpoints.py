@@ -119,7 +119,7 @@ class Endpoints:
                 about = {"service": "Refdesk", "version": __version__, "protocol": f"MCP {MODERN_REVISION}"}
                 await respond_json(send, 200, {"status": "healthy", **about})
             case "/health":
-                await respond_json(send, 200, {"status": "ok"})
+                await respond_json(send, 200, {"status": "healthy", "version": __version__})
             case "/ready":
                 ready, checks = await self._services.readiness()
                 if self.draining:

@@ -59,6 +59,8 @@ class IngestOutcome(FolderSync):
     """Result of an ingestion."""
 
     failed: tuple[SourceFailure, ...] = ()
+    warnings: tuple[SourceFailure, ...] = ()
+    """Documents that were ingested, but not as expected."""
 
     def __add__(self, other: IngestOutcome) -> IngestOutcome:
         return IngestOutcome(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -69,12 +71,15 @@ class IngestOutcome(FolderSync):
 
     def with_statuses(self, statuses: Iterable[DocumentStatus]) -> IngestOutcome:
         """Return the outcome with final statuses: failed documents no longer count as new or changed."""
+        statuses = list(statuses)
         failed = {status.id: status.error or "It failed." for status in statuses if status.status == "failed"}
+        warnings = tuple(SourceFailure(status.id, status.warning) for status in statuses if status.warning)
         return replace(
             self,
             new=tuple(id for id in self.new if id not in failed),
             changed=tuple(id for id in self.changed if id not in failed),
             failed=self.failed + tuple(SourceFailure(id, cause) for id, cause in failed.items()),
+            warnings=self.warnings + warnings,
         )
 
     def summary(self) -> str:

@@ -212,9 +212,10 @@ class Dependency:
             try:
                 answer = await work()
             except BaseException as error:
-                self._settle(permit, _classify(error))
                 retry += 1
                 pause = self._pause_before(retry, error, patience) if retry <= retries else None
+                # The breaker counts calls: an attempt that is retried is none yet.
+                self._settle(permit, _classify(error) if pause is None else "unknown")
                 if pause is None:
                     raise
             else:

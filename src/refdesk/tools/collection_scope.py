@@ -30,6 +30,7 @@ from refdesk.documents.model import slug_of
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import (
     ClientCannot,
+    DependencyError,
     EngineError,
     InvalidArguments,
     MissingCapability,
@@ -136,8 +137,10 @@ class ScopeResolver:
             return await self._resolve_default_destination(call)
         try:
             found = await self.find(tenant, name, or_newest=False)
-        except CollectionNotFound:
-            if name == ALL or not self._projects.creates_collections:
+        except (CollectionNotFound, DependencyError) as error:
+            # If the engine can't list its collections now, it may still queue documents for one.
+            is_down = isinstance(error, DependencyError)
+            if name == ALL or not self._projects.creates_collections or (is_down and not error.retryable):
                 raise
             return await self._engine.create_collection(tenant, name), ""
         if found.shared:
@@ -307,7 +310,12 @@ class Projects:
         if entry is None or entry.path != project.path:
             cached = self._engine.cached_collections(tenant)
             project = await to_thread.run_sync(self._mapping.claim, tenant, project, cached)
-        info = await self.find_collection(tenant, project)
+        try:
+            info = await self.find_collection(tenant, project)
+        except DependencyError as error:
+            if not error.retryable:
+                raise
+            info = None
         if info is None:
             description = f"Documents of the project {project.name}"
             info = await self._engine.create_collection(tenant, project.collection_name, description=description)

@@ -370,7 +370,9 @@ class Sources:
     async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
         """Search the open folders, then also the client's roots, if they are trusted."""
         if not self.settings.local_files:
-            raise CannotOpen("Tools can't open files on the server's machine. Send the bytes or a URL.")
+            raise CannotOpen(
+                "Tools can't open files on the server's machine (convert.local_files). Send the bytes or a URL."
+            )
         try:
             return await to_thread.run_sync(find, self.roots)
         except CannotOpen:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -14,11 +15,14 @@ import orjson
 from anyio import move_on_after, to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import Annotations, Call, TenantId
+from refdesk.calls import Annotations, Call
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions
 from refdesk.engines.base import (
     IN_PROGRESS,
+    INGESTED_AT,
+    INGESTED_BY,
+    INGESTION_MODE,
     CollectionInfo,
     ConvertedSource,
     DocumentStatus,
@@ -103,6 +107,7 @@ class IngestedDocument(ResultItem):
     status: Status
     file_name: str
     error: str | None = None
+    warning: str | None = None
 
 
 class IngestResult(Result):
@@ -117,16 +122,21 @@ class IngestResult(Result):
     unchanged: Unlisted[int | None] = None
     removed: Unlisted[int | None] = None
     failures: list[str] | None = None
+    warning: str | None = None
     next: str
 
     def readable(self) -> str:
         first = f"{self.file_name}: {self.status}, document_id {self.document_id}" if self.document_id else ""
-        batch = [f"- {entry.document_id}: {entry.status}{_format_error(entry.error)}" for entry in self.documents or ()]
+        batch = [
+            f"- {entry.document_id}: {entry.status}{_format_error(entry.error or entry.warning)}"
+            for entry in self.documents or ()
+        ]
         counts = {"document(s) queued": self.total, "unchanged": self.unchanged, "removed": self.removed}
         summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
         failures = [f"Rejected: {failure}" for failure in self.failures or ()]
         lines = [summary, *batch] if self.documents is not None else [first]
-        return "\n".join([*lines, *failures, f"Collection {self.collection_id}. {self.next}"])
+        warning = [f"Warning: {self.warning}"] if self.warning else []
+        return "\n".join([*lines, *failures, *warning, f"Collection {self.collection_id}. {self.next}"])
 
 
 class TaskState(Result):
@@ -138,13 +148,14 @@ class TaskState(Result):
     extraction_status: Unlisted[Extraction]
     progress: float
     error: str | None = None
+    warning: str | None = None
     chunks: int
     embedded: int
 
     def readable(self) -> str:
         words = f"{self.ingestion_status}, {self.progress:.0%}, extraction {self.extraction_status}"
         return f"{self.document_id} ({self.title}): {words}, {self.embedded} of {self.chunks} chunks embedded" + (
-            _format_error(self.error)
+            _format_error(self.error or self.warning)
         )
 
 
@@ -183,13 +194,15 @@ class IngestionTools:
         targets = await self._resolve_targets(arguments, call, batch.failures)
         collection, reason = await self._scopes.resolve_destination(call, arguments.collection_id)
         new = [
-            _build_document(target, arguments, collection) for target in targets if not isinstance(target, LocatedPath)
+            _build_document(target, arguments, collection, call)
+            for target in targets
+            if not isinstance(target, LocatedPath)
         ]
         batch.statuses = list(await self._engine.ingest(tenant, new)) if new else []
         batch.ids = [status.id for status in batch.statuses]
         for folder in targets:
             if isinstance(folder, LocatedPath):
-                await self._sync_folder(batch, folder, arguments, collection, tenant)
+                await self._sync_folder(batch, folder, arguments, collection, call)
         if not arguments.run_async:
             with move_on_after(INGEST_SECONDS - GRACE_SECONDS):
                 await self._wait_until_done(call, batch)
@@ -213,6 +226,7 @@ class IngestionTools:
             extraction_status=_get_extraction_status(status),
             progress=round(status.progress, 3),
             error=status.error,
+            warning=status.warning,
             chunks=status.chunks,
             embedded=status.embedded,
         )
@@ -263,7 +277,7 @@ class IngestionTools:
         folder: LocatedPath,
         arguments: R2RIngestDocument,
         collection: CollectionInfo,
-        tenant: TenantId,
+        call: Call,
     ) -> None:
         """Sync the collection with a folder.
 
@@ -276,7 +290,8 @@ class IngestionTools:
             list_folder, base=base, root=folder.root, max_files=MAX_FOLDER_FILES, can_read=folder.can_read
         )
         listing = await to_thread.run_sync(list_files, folder.path)
-        new = [_build_document(source, arguments, collection) for source in listing.sources]
+        new = [_build_document(source, arguments, collection, call) for source in listing.sources]
+        tenant = call.caller.tenant
         synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new, unseen=listing.unseen)
         ids = [*synced.new, *synced.changed]
         shown = ids[: max(SHOWN_DOCUMENTS - len(batch.statuses), 0)]
@@ -311,9 +326,18 @@ def _check_arguments(arguments: R2RIngestDocument) -> None:
         raise InvalidArguments([Problem("metadata", f"must have at most {MAX_METADATA_BYTES} bytes as JSON")])
 
 
-def _build_document(source: Source, arguments: R2RIngestDocument, collection: CollectionInfo) -> NewDocument:
-    metadata = arguments.metadata or {}
-    version = metadata.get("version")
+def _build_document(
+    source: Source, arguments: R2RIngestDocument, collection: CollectionInfo, call: Call
+) -> NewDocument:
+    given = arguments.metadata or {}
+    version = given.get("version")
+    mode = arguments.ingestion_mode
+    metadata = {
+        **given,
+        **({INGESTION_MODE: mode} if mode != "fast" else {}),
+        INGESTED_BY: call.caller.user,
+        INGESTED_AT: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")
 
 
@@ -324,6 +348,7 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
             status=status.status,
             file_name=status.id.partition("/")[2].rpartition("/")[2],
             error=_shorten(status.error),
+            warning=status.warning,
         )
         for status in batch.statuses[:SHOWN_DOCUMENTS]
     ]
@@ -333,6 +358,8 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         next_step = "Some failed. Fix the cause and ingest them again."
     elif statuses.intersection(IN_PROGRESS):
         next_step = "In progress. r2r_monitor_task reports how far it is."
+    elif any(status.warning for status in batch.statuses):
+        next_step = "Some are not searchable; see their warning."
     else:
         next_step = "Searchable with r2r_search."
     first = shown[0] if shown else None
@@ -346,6 +373,7 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
         unchanged=batch.unchanged if batch.is_folder else None,
         removed=batch.removed if batch.is_folder else None,
         failures=[_shorten(failure) or "" for failure in batch.failures[:SHOWN_FAILURES]] or None,
+        warning=first.warning if first and not is_batch else None,
         next=f"{reason} {next_step}".strip(),
     )
 

@@ -179,6 +179,8 @@ class RagAnswer(Result):
     collection_id: Unlisted[str]
     """The searched collections: ids, or `all`."""
     hint: Unlisted[str | None] = None
+    count: Unlisted[int]
+    """Number of sources, returned or not."""
 
     def readable(self) -> str:
         lines = [
@@ -197,6 +199,7 @@ class ListedDocument(ResultItem):
     created_at: str
     size_bytes: int
     error: str | None = None
+    warning: str | None = None
 
 
 class DocumentsPage(Result):
@@ -210,7 +213,7 @@ class DocumentsPage(Result):
     def readable(self) -> str:
         lines = [
             f"- {entry.document_id}: {entry.title} ({entry.ingestion_status}, {entry.size_bytes} bytes, "
-            f"{entry.created_at[:10]})" + (f": {entry.error}" if entry.error else "")
+            f"{entry.created_at[:10]})" + (f": {entry.error or entry.warning}" if entry.error or entry.warning else "")
             for entry in self.documents
         ]
         note = _format_page_note("document", self.offset, len(lines), self.total)
@@ -311,13 +314,13 @@ class KnowledgeTools:
                 # A model must not read blocked words either.
                 hits = self.blocklist.screen_hits(await search_distinct(self.engine, call.caller.tenant, search))
                 written = await self.writer.write(question, hits, call.client if is_sampled else SILENT)
-            return _build_rag_answer(written, hits if arguments.include_sources else (), scope)
+            return _build_rag_answer(written, hits, scope, include_sources=arguments.include_sources)
 
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
         # An answer written by a client's own model is returned to that client only, so it isn't cached.
         seconds = 0 if is_sampled else self.ttl.rag
         answer = await self._answer_from_cache(call, "r2r_rag_query", parameters, seconds, write, RagAnswer)
-        self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
+        self._record_search(call, arguments.question, scope, answer["structuredContent"]["count"])
         return answer
 
     @tool("List documents", "List documents with their ingestion status.", result=DocumentsPage)
@@ -338,6 +341,7 @@ class KnowledgeTools:
                     created_at=_format_time(status.created_at),
                     size_bytes=status.size_bytes,
                     error=shorten(status.error, MAX_CHARACTERS) if status.error else None,
+                    warning=status.warning,
                 )
                 for status in listed
             ]
@@ -465,7 +469,9 @@ async def _write_with_engine(
     return WrittenAnswer(generated.text, cited, generated.model, found=not grounding.is_denial), generated.hits
 
 
-def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit], scope: CollectionScope) -> RagAnswer:
+def _build_rag_answer(
+    written: WrittenAnswer, hits: Sequence[Hit], scope: CollectionScope, *, include_sources: bool
+) -> RagAnswer:
     sources = [
         RagSource(
             citation=position + 1,
@@ -481,9 +487,10 @@ def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit], scope: Collec
     ]
     return RagAnswer(
         answer=written.text,
-        sources=sources,
+        sources=sources if include_sources else [],
         model_used=written.model,
         found=written.found,
+        count=len(sources),
         collection_id=scope.label,
         hint=_end_sentence(scope.note),
     )

@@ -49,5 +49,41 @@ def test_a_text_of_old_windows_is_guessed_with_a_warning() -> None:
     assert "Windows-1252" in decoded.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1251", "База данных копируется каждую ночь. Восстановить её можно командой restore."),
+        ("cp1251", "Имя;Город\nИванов;Москва\nПетров;Казань\n"),
+        ("cp1251", "Счёт № 5"),
+        ("koi8_r", "База данных копируется каждую ночь в три часа."),
+        ("cp866", "База данных копируется каждую ночь в три часа."),
+        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy."),
+        ("cp1253", "Η βάση δεδομένων αντιγράφεται κάθε νύχτα στις τρεις."),
+        ("cp1256", "يتم نسخ قاعدة البيانات احتياطيا كل ليلة."),
+        ("cp932", "データベースのバックアップは毎晩三時に実行されます。"),
+        ("gb18030", "数据库每天晚上三点备份。恢复时请使用命令。"),
+        ("cp949", "데이터베이스는 매일 밤 세 시에 백업됩니다."),
+        ("cp1252", "El señor comió rápidamente; ¿qué pasó después?"),
+        ("cp1252", "Preis: 100 €"),
+        ("cp1252", "It’s a “quoted” text – with dashes…"),
+    ],
+)
+def test_a_text_in_an_old_encoding_is_read_in_it_with_a_warning(encoding: str, text: str) -> None:
+    ascii_lines = "# An introduction in English\n" * 5_000
+    for more in ("", ascii_lines):
+        decoded = decode((more + text).encode(encoding))
+        assert decoded.text == more + text
+        assert "no encoding is stated" in decoded.warnings[0]
+
+
+def test_a_long_text_is_judged_by_its_beginning() -> None:
+    for encoding, text in (
+        ("cp1251", "База данных копируется каждую ночь. "),
+        ("gb18030", "数据库每天晚上三点备份。\n"),
+    ):
+        decoded = decode((text * 20_000).encode(encoding))
+        assert decoded.text.count(text) == 20_000
+
+
 def test_nul_characters_are_dropped() -> None:
     assert decode(b"a\0bcdefghijklm").text == "abcdefghijklm"

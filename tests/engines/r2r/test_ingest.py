@@ -45,7 +45,7 @@ async def test_a_document_is_sent_with_both_collection_fields_and_labels_of_our_
     assert json.loads(form["collection_ids"]) == sent["collection_ids"] == [collection]
     assert set(sent) == {"title", "collection_ids", "refdesk"}
     assert sent["refdesk"]["metadata"] == metadata
-    assert json.loads(form["ingestion_config"])["skip_document_summary"] is True
+    assert form["ingestion_mode"] == "fast"
     [hit, *_] = await found(engine, "berries")
     assert (hit.document.metadata, hit.document.version, hit.document.title) == (metadata, "7", "Foxes")
 
@@ -224,12 +224,13 @@ async def test_what_others_brought_in_is_listed_found_filtered_and_read(r2r: Scr
     [collection] = r2r.collections
     uuid = str(uuid4())
     texts = ["# Owls and others, a book in one part", "and others, a book in one part\nAn owl hoots."]
-    r2r.put(uuid, texts, [collection], {"title": "owls.md", "year": "n/a"})
+    r2r.put(uuid, texts, [collection], {"title": "owls.md", "year": "n/a"}, document_type="docx")
     await engine.sync()
     assert [status.id for status in (await engine.documents(ACME, Listing()))[0]] == [f"animals/{uuid}"]
     [hit] = await found(engine, "hoots", filters={"year": "n/a", "collection_id": collection})
     assert (hit.document.id, hit.document.title) == (f"animals/{uuid}", "owls.md")
     assert await found(engine, "hoots", filters={"year": {"$gt": 2000}}) == []
+    assert await found(engine, "hoots", filters={"document_type": "docx"})
     for id in (uuid, f"animals/{uuid}", f"{collection}/{uuid}"):
         assert (await read(engine, id)).text.count("a book in one part") == 1
     window = await engine.window(ACME, f"animals/{uuid}", hit.chunk_id, before=5, after=5)

@@ -79,7 +79,7 @@ def test_where_everything_is_in_nothing_waits(database: records.Database) -> Non
 
 def test_what_others_bring_into_r2r_is_not_counted_as_ours(database: records.Database) -> None:
     queue_texts(database, "ab")
-    database.execute("UPDATE documents SET kind = ? WHERE key = 1", (catalogue.REMOTE,))
+    database.execute("UPDATE documents SET kind = ? WHERE key = 1", (records.REMOTE,))
     assert sum(catalogue.count_pending(database).values()) == 1
     assert sum(records.count_pending(database).values()) == 2
 

@@ -6,6 +6,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import PurePath
 
 from refdesk.documents.model import Block, Document, Heading, Page, PageKind
@@ -82,6 +83,18 @@ _BOMS = (
 )
 """UTF-32 comes first, since the mark of UTF-16 is a prefix of its own."""
 
+LEGACY_ENCODINGS = (
+    "cp1252 euc_jp gb18030 big5 cp949 cp866 cp874 cp932 cp1251 cp1250 cp1253 cp1254 cp1255 cp1256 cp1257 koi8_r koi8_u "
+    "iso8859_5 iso8859_2"
+).split()
+"""Encodings that are detected. Of equally likely ones, the first is taken, or Windows-1251 if words aren't Latin."""
+
+_HIGH_RUN = re.compile(rb"[A-Za-z]?[\x80-\xff]+[A-Za-z]?")
+"""Characters that aren't ASCII, with the Latin letters beside them."""
+
+SAMPLE_BYTES = 65_536
+"""Bytes whose encoding is detected."""
+
 _TEXT_ENCODINGS = re.compile(
     r"utf_?(8|16|32)(_?[lb]e)?(_sig)?|(iso_?)?8859_\d+|cp(125\d|437|85\d|86\d|874|932|949|950)|koi8_[rut]|gb\w+|big5\w*"
     r"|shift_?jis\w*|euc_?\w+|iso2022_\w+|mac_\w+|tis_620"
@@ -143,7 +156,7 @@ def _detect_utf16(data: bytes) -> str | None:
 
 
 def _decode_guessing(data: bytes) -> Decoded:
-    """Decode as UTF-8, or as Windows-1252 if most non-ASCII bytes are invalid in UTF-8."""
+    """Decode as UTF-8, or in the likeliest legacy encoding if most non-ASCII bytes are invalid in UTF-8."""
     try:
         return Decoded(data.decode("utf-8"))
     except UnicodeDecodeError:
@@ -151,8 +164,33 @@ def _decode_guessing(data: bytes) -> Decoded:
     lost = text.count("\ufffd")
     if lost <= sum(character > "\x7f" for character in text) - lost:
         return Decoded(text, (_format_loss(lost, "utf-8"),))
-    warning = "The text is not UTF-8 and no encoding is stated; it was read as Windows-1252."
-    return Decoded(data.decode("cp1252", "replace"), (warning,))
+    encoding = _detect_legacy(data)
+    name = encoding.replace("cp125", "Windows-125").upper().replace("WINDOWS", "Windows")
+    warning = f"The text is not UTF-8 and no encoding is stated; it was read as {name}."
+    return Decoded(data.decode(encoding, "replace"), (warning,))
+
+
+def _detect_legacy(data: bytes) -> str:
+    """Return the likeliest legacy encoding, by the frequency of letters. The lines in ASCII say nothing about it."""
+    # Imported here, since few files need it.
+    from_bytes = import_module("charset_normalizer").from_bytes
+    sample = b"\n".join([line for line in data.splitlines() if not line.isascii()])
+    if len(sample) > SAMPLE_BYTES:
+        # Between two characters: an encoding that fails on half of one is ruled out.
+        cut = max(sample.rfind(mark, 0, SAMPLE_BYTES) for mark in (b"\n", b" ", b","))
+        sample = sample[: cut if cut > 0 else SAMPLE_BYTES]
+    words = [run for run in _HIGH_RUN.findall(sample) if len(run) > 1]
+    if not words:
+        return "cp1252"  # symbols such as €
+    is_latin = sum(run[0] > 127 and run[-1] > 127 for run in words) * 2 <= len(words)
+    order = sorted(LEGACY_ENCODINGS, key=lambda encoding: encoding != ("cp1252" if is_latin else "cp1251"))
+    # A match stands for all encodings in which the sample reads the same.
+    likely = [
+        (round(match.chaos, 2), -round(match.coherence, 2), order.index(encoding))
+        for match in from_bytes(sample, cp_isolation=LEGACY_ENCODINGS)
+        for encoding in match.could_be_from_charset
+    ]
+    return order[min(likely)[-1]] if likely else "cp1252"
 
 
 def _format_loss(count: int, encoding: str) -> str:

@@ -21,9 +21,10 @@ from refdesk.engines.base import CollectionInfo, Status
 from refdesk.engines.r2r.schemas import OwnMetadata, RemoteCollection, RemoteDocument, decode_description, decode_name
 from refdesk.engines.storage import records
 from refdesk.engines.storage.databases import TenantDatabase, TenantPool, translate_errors
-from refdesk.engines.storage.filters import Condition
+from refdesk.engines.storage.filters import DOCUMENT_TYPES, Condition
 from refdesk.engines.storage.records import (
     COLLECTION_COLUMNS,
+    REMOTE,
     build_collection_info,
     dump_json,
     fetch_dicts,
@@ -32,9 +33,6 @@ from refdesk.engines.storage.records import (
 from refdesk.engines.storage.source_rows import make_document_id, pick_free
 
 Database = sqlite3.Connection
-
-REMOTE = "r2r"
-"""Kind of a document that was found in R2R and not ingested from here."""
 
 NEVER = 1e18
 """Retry time of documents that are not ours to ingest."""
@@ -53,7 +51,12 @@ STAGES: Mapping[str, str] = {
 }
 """Local stage for each of R2R's ingestion statuses."""
 
-MEDIA_TYPES = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "pdf": "application/pdf"}
+MEDIA_TYPES = {
+    **{type: media_type for media_type, type in DOCUMENT_TYPES.items()},
+    "htm": "text/html",
+    "jpg": "image/jpeg",
+}
+"""Media types of documents of other R2R users, by R2R's document type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,10 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
             (*fields, known[remote.id], *fields),
         )
         return cursor.rowcount > 0
+    planned = database.execute(f"SELECT key FROM collections c WHERE name = ? AND {_IS_PLANNED}", (name,)).fetchone()
+    if planned is not None:
+        database.execute("INSERT INTO remote_collections (collection, uuid) VALUES (?, ?)", (planned[0], remote.id))
+        return True
     slug = pick_free(slug_of(name) or "collection", records.list_collection_ids(database))
     key = database.execute(
         "INSERT INTO collections (id, name, description, version, updated_at, created_at) "
@@ -123,14 +130,23 @@ def _update_collection(database: Database, remote: RemoteCollection, known: Mapp
 
 
 def list_collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
-    """Return the collections ordered by id, and their ids in R2R."""
+    """Return the collections ordered by id, and the ids in R2R of those that exist there."""
     rows = database.execute(
-        f"SELECT r.uuid AS external_id, {COLLECTION_COLUMNS}, "
-        "max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
-        "FROM collections c JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
+        f"SELECT coalesce(r.uuid, '') AS external_id, {COLLECTION_COLUMNS}, "
+        "max(coalesce(r.total, 0), (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
+        "FROM collections c LEFT JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
     )
     found = [build_collection_info(row, shared=False) for row in fetch_dicts(rows)]
-    return found, {info.id: info.external_id for info in found}
+    return found, {info.id: info.external_id for info in found if info.external_id}
+
+
+_IS_PLANNED = "NOT EXISTS (SELECT 1 FROM remote_collections r WHERE r.collection = c.key)"
+"""Condition of a collection that was made while R2R was down, and isn't in R2R yet."""
+
+
+def list_planned(database: Database) -> list[tuple[str, str, str]]:
+    """Return name, description and version of the collections to create in R2R."""
+    return database.execute(f"SELECT name, description, version FROM collections c WHERE {_IS_PLANNED}").fetchall()
 
 
 def set_total(database: Database, uuid: str, total: int) -> None:
@@ -331,6 +347,11 @@ class LocalDb(TenantDatabase):
     def resolve_slug(self, collection: str) -> str:
         """Return the local id of a collection given by its local id or its id in R2R."""
         return next((slug for slug, uuid in self.uuids.items() if uuid == collection.lower()), collection)
+
+    def has_collection(self, collection: str) -> bool:
+        """Whether a collection exists, here or also in R2R, by its local id or its id in R2R."""
+        slug = self.resolve_slug(collection)
+        return any(info.id == slug for info in self.collections)
 
     @property
     def revision(self) -> Hashable:

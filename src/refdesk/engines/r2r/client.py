@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from refdesk.config.models import R2RConfig
-from refdesk.engines.base import Search
+from refdesk.engines.base import INGESTED_AT, INGESTED_BY, Search
 from refdesk.engines.r2r.http import CONFLICT, NOT_FOUND, IgnoreStatus, R2RRequest, R2RTransport, open_r2r_transport
 from refdesk.engines.r2r.schemas import (
     RemoteChunk,
@@ -39,8 +39,11 @@ HEALTH_SECONDS = 5.0
 IDEMPOTENT_RETRIES = 1
 """Retries of idempotent requests. What fails twice in a row will fail a third time."""
 
-CHUNKING = {"chunking_strategy": "character", "chunk_size": 1, "chunk_overlap": 0, "skip_document_summary": True}
-"""Makes R2R split a text at blank lines only, without requesting a summary from a model."""
+CHUNKING = {"chunking_strategy": "character", "chunk_size": 1, "chunk_overlap": 0}
+"""Makes R2R split a text at blank lines only, in each of its ingestion modes."""
+
+SLOW_MODES = ("hi-res", "custom")
+"""R2R's ingestion modes in which its model also writes a summary of the document, unlike in `fast`."""
 
 
 def build_search_settings(
@@ -91,16 +94,20 @@ class OutgoingDocument:
     title: str
     text: str
     own: Mapping[str, Any]
+    mode: str = "fast"
+    """R2R's ingestion mode."""
 
     def to_form(self) -> dict[str, str]:
         """Return the form fields. The collection is given twice, because releases differ in which one they use."""
         metadata = {"title": self.title, "collection_ids": [self.collection], "refdesk": self.own}
+        given = self.own.get("metadata", {})
+        metadata |= {name: given[name] for name in (INGESTED_BY, INGESTED_AT) if name in given}
         return {
             "id": self.id,
             "raw_text": self.text,
             "collection_ids": _dump_json([self.collection]),
             "metadata": _dump_json(metadata),
-            "ingestion_mode": "custom",
+            "ingestion_mode": self.mode,
             "ingestion_config": _dump_json(CHUNKING),
             "run_with_orchestration": "true",
         }

@@ -161,7 +161,7 @@ class R2REngine(R2RReader):
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
         local_db = await self._mirror.get_local_db(tenant)
-        if local_db is None or local_db.resolve_slug(collection) not in local_db.uuids:
+        if local_db is None or not local_db.has_collection(collection):
             return False
         await self._mirror.drop_collection(local_db, local_db.resolve_slug(collection))
         await self._worker.delete_leftovers(local_db)
@@ -205,7 +205,7 @@ class R2REngine(R2RReader):
         """Return a tenant's database, if it has these collections."""
         local_db = await self._mirror.get_local_db(tenant)
         for collection in sorted(collections):
-            if local_db is None or local_db.resolve_slug(collection) not in local_db.uuids:
+            if local_db is None or not local_db.has_collection(collection):
                 raise DocumentNotFound(f"There is no collection {collection!r}; create it first.")
         return local_db or await self._local_dbs.get_or_create(tenant)
 

@@ -42,6 +42,7 @@ from refdesk.errors import (
     EngineError,
     R2RMisconfigured,
     R2RRefused,
+    R2RUnauthenticated,
     R2RUnreachable,
     RateLimited,
     RefdeskError,
@@ -185,14 +186,14 @@ class TokenManager:
         self._unproven += not session.is_proven
         if self._unproven > 1:
             # A server that rejects its own new tokens twice will reject the next one too.
-            self._record_failure(R2RMisconfigured("R2R rejected the token it has just issued."))
+            self._record_failure(R2RUnauthenticated("R2R rejected the token it has just issued."))
 
     async def _renew(self) -> str:
         session = self._session
         try:
             tokens = await self._fetch_tokens(session)
         except CredentialsRefused as error:
-            failure = R2RMisconfigured("R2R rejected the service account's login. Check r2r.email and r2r.password.")
+            failure = R2RUnauthenticated("R2R rejected the service account's login. Check r2r.email and r2r.password.")
             self._record_failure(failure)
             raise failure from error
         except BreakerOpen:
@@ -239,7 +240,7 @@ class ApiKeySource:
         pass
 
     def mark_rejected(self, token: str) -> None:
-        raise R2RMisconfigured("R2R rejected the API key. Check r2r.api_key.")
+        raise R2RUnauthenticated("R2R rejected the API key. Check r2r.api_key.")
 
 
 TokenSource = TokenManager | ApiKeySource
@@ -498,7 +499,8 @@ def _format_problem(problem: dict[str, Any]) -> str:
 def make_server_error(status: int, answer: Any) -> DependencyError:
     """Return the error for a failure of R2R."""
     message = extract_message(answer)
-    return EngineError(f"R2R failed ({status}{f': {message}' if message else ''}). Try again in a moment.")
+    detail = f"R2R failed ({status}{f': {message}' if message else ''}). Try again in a moment."
+    return EngineError(detail, data={"status_code": status})
 
 
 def make_rate_limit_error(seconds: float, answer: Any = None) -> RateLimited:
@@ -520,9 +522,10 @@ def make_refusal(status: int, answer: Any) -> RefdeskError:
         case 409:
             return R2RRefused(f"It already exists in R2R ({message}). Change it and try again.", status)
         case 401:
-            return R2RMisconfigured("R2R rejected the service account's new token.")
+            return R2RUnauthenticated("R2R rejected the service account's new token.")
         case 403:
             return R2RRefused(f"R2R denies this to the service account: {message}.", status)
         case _ if 300 <= status < 400:
-            return R2RMisconfigured("R2R redirects to another address. Set r2r.api_url to that address.")
+            detail = "R2R redirects to another address. Set r2r.api_url to that address."
+            return R2RMisconfigured(detail, data={"status_code": status})
     return R2RRefused(f"R2R rejected the request ({status}): {message}. Change it and try again.", status)

@@ -22,9 +22,10 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.model import Chunk
 from refdesk.documents.packed_document import PackedDocument
+from refdesk.engines.base import INGESTION_MODE, strip_provenance
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.catalogue import Database, LocalDb, LocalDbPool
-from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
+from refdesk.engines.r2r.client import SLOW_MODES, OutgoingDocument, R2RClient
 from refdesk.engines.r2r.schemas import (
     MAX_TITLE,
     RemoteDocument,
@@ -36,7 +37,7 @@ from refdesk.engines.r2r.schemas import (
 from refdesk.engines.storage import ingest_queue
 from refdesk.engines.storage.databases import hold_writer_lock
 from refdesk.engines.storage.ingest_queue import IngestTask, Pauses, SourceContent, SourceReader
-from refdesk.engines.storage.records import now, transaction
+from refdesk.engines.storage.records import REMOTE, now, transaction
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
@@ -90,7 +91,8 @@ class Job:
 
     def make_uuid(self, tenant: TenantId, digest: str) -> str:
         """Return the R2R id of a document with this content and these labels."""
-        labels = orjson.dumps([digest, self.version, self.metadata], option=orjson.OPT_SORT_KEYS, default=str)
+        metadata = strip_provenance(self.metadata)
+        labels = orjson.dumps([digest, self.version, metadata], option=orjson.OPT_SORT_KEYS, default=str)
         return make_document_uuid(tenant, self.collection, self.name, sha256(labels).hexdigest())
 
     def make_task(self, tenant: TenantId) -> IngestTask:
@@ -100,7 +102,10 @@ class Job:
 
 
 def start_job(database: Database, task: IngestTask) -> Job | None:
-    """Start a task. Returns None if it was deleted or requested again."""
+    """Start a task. Returns None if it was deleted or requested again.
+
+    Raises R2RUnreachable if its collection isn't in R2R yet, which was down when it was made.
+    """
     with transaction(database):
         row = database.execute(
             "UPDATE documents SET stage = 'converting' WHERE key = ? AND request = ? "
@@ -111,9 +116,12 @@ def start_job(database: Database, task: IngestTask) -> Job | None:
             return None
         id, version, metadata, collection = row
         slug, uuid = database.execute(
-            "SELECT c.id, r.uuid FROM collections c JOIN remote_collections r ON r.collection = c.key WHERE c.key = ?",
+            "SELECT c.id, r.uuid FROM collections c LEFT JOIN remote_collections r ON r.collection = c.key "
+            "WHERE c.key = ?",
             (collection,),
         ).fetchone()
+        if uuid is None:
+            raise R2RUnreachable(f"R2R doesn't have the collection {slug!r} yet. Refdesk creates it when R2R is back.")
     current = catalogue.read_uuid(database, task.key)
     return Job(task, uuid, id.removeprefix(f"{slug}/"), version, orjson.loads(metadata), current)
 
@@ -122,7 +130,7 @@ def requeue_interrupted(database: Database) -> None:
     """Queue documents again that an earlier process had started."""
     database.execute(
         "UPDATE documents SET stage = 'pending', retry_at = 0 WHERE stage IN ('converting', 'embedding') AND kind <> ?",
-        (catalogue.REMOTE,),
+        (REMOTE,),
     )
 
 
@@ -132,8 +140,6 @@ def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: b
         about = opened.about
         chunks = opened.window("c1", 0, about.chunks) or []
     title = strip_unsafe(about.title or job.task.title or job.name)
-    # R2R rejects documents without text.
-    chunks = chunks or [Chunk("c1", title, (), "start", None, None, 0)]
     own = {
         "name": job.name,
         "title": title,
@@ -147,8 +153,14 @@ def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: b
         "indexed_at": now(),
         "metadata": strip_unsafe_values(job.metadata),
     }
-    uuid = job.make_uuid(tenant, content.digest)
-    return OutgoingDocument(uuid, job.collection, title[:MAX_TITLE], encode_chunks(chunks), own)
+    # Without text, the same file may have some another time, when text recognition is installed.
+    uuid = job.make_uuid(tenant, content.digest if chunks else f"{content.digest} without text")
+    # R2R rejects documents without text.
+    chunks = chunks or [Chunk("c1", title, (), "start", None, None, 0)]
+    mode = job.metadata.get(INGESTION_MODE)
+    return OutgoingDocument(
+        uuid, job.collection, title[:MAX_TITLE], encode_chunks(chunks), own, mode if mode in SLOW_MODES else "fast"
+    )
 
 
 def mark_sent(database: Database, job: Job, sent: OutgoingDocument) -> bool:

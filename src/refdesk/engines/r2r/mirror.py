@@ -22,12 +22,16 @@ from refdesk.engines.r2r.catalogue import LocalDb, LocalDbPool
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.http import NOT_FOUND
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument, decode_name, encode_description, encode_name
-from refdesk.errors import EngineError, R2RRefused, RefdeskError
+from refdesk.engines.storage import records
+from refdesk.errors import DependencyError, EngineError, R2RRefused, RefdeskError
 from refdesk.resilience.single_flight import SingleFlight
 from refdesk.telemetry.log import Log
 
 SYNC_SECONDS = 30.0
 """Sync interval, which is the maximum delay until changes by others are visible."""
+
+PLANNED_SECONDS = 2.0
+"""Sync interval while documents wait for a collection that R2R, which was down, doesn't have yet."""
 
 WATCH_SECONDS = 600.0
 """Time after its last use during which a collection's documents are synced."""
@@ -58,7 +62,8 @@ class Mirror:
         """Sync forever at an interval."""
         while True:
             await self.sync()
-            await anyio.sleep(SYNC_SECONDS)
+            has_planned = any(len(local_db.uuids) < len(local_db.collections) for local_db in self._local_dbs)
+            await anyio.sleep(PLANNED_SECONDS if has_planned else SYNC_SECONDS)
 
     async def sync(self) -> None:
         """Sync with R2R. Failures are logged and retried at the next interval."""
@@ -107,8 +112,20 @@ class Mirror:
             remote_ids = {each.id for entries in remote.values() for each in entries}
             self._counted = {uuid: at for uuid, at in self._counted.items() if uuid in remote_ids}
             for tenant in {*remote, *(local_db.tenant for local_db in self._local_dbs)}:
-                await self._update_tenant(await self._local_dbs.get_or_create(tenant), remote[tenant])
+                local_db = await self._local_dbs.get_or_create(tenant)
+                await self._update_tenant(local_db, remote[tenant])
+                await self._create_planned(local_db)
         self._is_synced = True
+
+    async def _create_planned(self, local_db: LocalDb) -> None:
+        """Create the collections in R2R that were made while it was down."""
+        for name, description, version in await local_db.run(catalogue.list_planned):
+            made = await self._client.create_collection(
+                encode_name(local_db.tenant, name), encode_description(description, version)
+            )
+            if made is not None:
+                await local_db.run(catalogue.update_collections, [made])
+                await self.reload(local_db)
 
     async def _update_tenant(self, local_db: LocalDb, remote: Sequence[RemoteCollection]) -> None:
         remote_ids = {each.id for each in remote}
@@ -186,13 +203,33 @@ class Mirror:
     async def get_or_create_collection(
         self, tenant: TenantId, name: str, description: str, version: str
     ) -> CollectionInfo:
-        """Return the collection with this name or id, creating or updating it in R2R."""
+        """Return the collection with this name or id, creating or updating it in R2R.
+
+        While R2R is down, a new one is made here, and in R2R as soon as it is back: ingestion doesn't wait for R2R.
+        """
+        try:
+            return await self._get_or_create_remote(tenant, name, description, version)
+        except DependencyError as error:
+            if not error.retryable:
+                raise
+        local_db = await self._local_dbs.get_or_create(tenant)
+        await local_db.run(records.create_collection, name, description, version)
+        await self.reload(local_db)
+        found = _find_collection(local_db, name)
+        assert found is not None
+        return found
+
+    async def _get_or_create_remote(
+        self, tenant: TenantId, name: str, description: str, version: str
+    ) -> CollectionInfo:
         local_db = await self.get_local_db(tenant)
         found = _find_collection(local_db, name) if local_db else None
         if local_db is None or found is None:
             await self._create_collection(tenant, name, description, version)
             local_db = await self._local_dbs.get_or_create(tenant)
             found = _find_collection(local_db, name)
+        elif found.id not in local_db.uuids:
+            await self.sync_collections()
         elif (description or found.description, version or found.version) != (found.description, found.version):
             marked = encode_description(description or found.description, version or found.version)
             await self._client.describe_collection(local_db.uuids[found.id], marked)
@@ -222,10 +259,12 @@ class Mirror:
     async def drop_collection(self, local_db: LocalDb, slug: str) -> None:
         """Delete a collection with its documents, here and in R2R."""
         async with self._collections_lock:
-            uuid = local_db.uuids[slug]
-            await self._list_collection(local_db, uuid)
+            uuid = local_db.uuids.get(slug)
+            if uuid is not None:
+                await self._list_collection(local_db, uuid)
             await local_db.run(catalogue.drop_collection, slug)
-            await self._client.delete_collection(uuid)
+            if uuid is not None:
+                await self._client.delete_collection(uuid)
             await self.reload(local_db)
 
 

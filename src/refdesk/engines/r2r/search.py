@@ -72,6 +72,9 @@ class R2RSearcher:
 
     async def search(self, local_db: LocalDb, search: Search) -> list[Hit]:
         """Return the best passages, at most one per section."""
+        if local_db.collections and not local_db.uuids:
+            # R2R was down until now: "nothing found" would be wrong.
+            await self._mirror.sync_collections()
         scope = await self.resolve_scope(local_db, search)
         query = build_query(search)
         if not scope.slugs or scope.documents == () or not query:
@@ -182,7 +185,9 @@ class R2RSearcher:
         except EngineError as error:
             if not error.retryable:
                 raise
-            raise WriterFailed(f"R2R's model did not respond. {error.detail}", retry_after=error.retry_after) from error
+            status = {name: value for name, value in error.data.items() if name == "status_code"}
+            detail = f"R2R's model did not respond. {error.detail}"
+            raise WriterFailed(detail, retry_after=error.retry_after, data=status) from error
         if not answer.text.strip():
             raise WriterFailed("R2R's model returned an empty answer. Try again, or use another model.")
         return answer

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from refdesk.documents.convert.formats import FORMATS
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import MAX_PROBLEMS, nearest_name, shorten
 
@@ -37,10 +38,52 @@ MAX_TEXT = 2000
 
 Kind = Literal["text", "number", "time"]
 
+DOCUMENT_TYPES: Mapping[str, str] = {
+    **{format.media_type: format.suffixes[0][1:] for format in FORMATS.values() if format.suffixes},
+    "application/json": "json",
+    "application/pkcs7-signature": "p7s",
+    "application/typescript": "ts",
+    "application/vnd.ms-outlook": "msg",
+    "audio/mpeg": "mp3",
+    "image/bmp": "bmp",
+    "image/gif": "gif",
+    "image/heic": "heic",
+    "image/jpeg": "jpeg",
+    "image/png": "png",
+    "image/svg+xml": "svg",
+    "image/tiff": "tiff",
+    "message/rfc822": "eml",
+    "text/css": "css",
+    "text/javascript": "js",
+    "text/org": "org",
+    "text/tab-separated-values": "tsv",
+    "text/x-python": "py",
+}
+"""R2R's document types, by media type."""
+
+_NAMED_TYPES = ("css", "js", "json", "py", "ts", "tsv")
+"""Types that only a file's name tells from plain text and CSV."""
+
+_TYPE = " ".join(
+    [
+        "CASE",
+        *(f"WHEN d.media_type LIKE 'text/%' AND d.id GLOB '*.{type}' THEN '{type}'" for type in _NAMED_TYPES),
+        *(f"WHEN d.media_type = '{media_type}' THEN '{type}'" for media_type, type in DOCUMENT_TYPES.items()),
+        "END",
+    ]
+)
+
 _STATUS = "CASE d.stage WHEN 'indexing' THEN 'converting' WHEN 'finishing' THEN 'embedding' ELSE d.stage END"
+
+_EXTRACTION = (
+    "CASE WHEN d.stage = 'pending' THEN 'pending' WHEN d.stage IN ('converting', 'indexing') THEN 'processing' "
+    "WHEN d.stage = 'failed' AND d.chunks = 0 THEN 'failed' ELSE 'success' END"
+)
 
 FIELDS: Mapping[str, tuple[str, Kind]] = {
     "document_id": ("d.id", "text"),
+    "id": ("d.id", "text"),
+    "document_type": (_TYPE, "text"),
     "title": ("d.title", "text"),
     "collection_id": ("c.id", "text"),
     "collection_ids": ("c.id", "text"),
@@ -48,13 +91,26 @@ FIELDS: Mapping[str, tuple[str, Kind]] = {
     "version": ("coalesce(nullif(d.version, ''), substr(d.digest, 1, 12))", "text"),
     "media_type": ("d.media_type", "text"),
     "size_bytes": ("d.size_bytes", "number"),
+    "size_in_bytes": ("d.size_bytes", "number"),
     "created_at": ("d.created_at", "time"),
     "updated_at": ("d.updated_at", "time"),
     "status": (_STATUS, "text"),
     "ingestion_status": (_STATUS, "text"),
+    "extraction_status": (_EXTRACTION, "text"),
     "source": ("CASE d.kind WHEN 'url' THEN d.source ELSE d.id END", "text"),
 }
 """Document fields that can be filtered, as in a hit. Any other name is metadata."""
+
+UNKNOWN_FIELDS: Mapping[str, str] = {
+    "owner_id": "documents belong to a tenant",
+    "summary": "documents have no summary",
+    "summary_embedding": "documents have no summary",
+    "total_tokens": "tokens aren't counted",
+    "ingestion_attempt_number": "attempts aren't kept",
+    "chunk_order": "a filter selects whole documents",
+    "page_number": "a filter selects whole documents",
+}
+"""Fields of R2R that documents don't have here, with the reason. They would match nothing without a word."""
 
 METADATA = "metadata."
 
@@ -207,6 +263,8 @@ class _Field:
 def _resolve_field(name: str) -> _Field:
     if name in FIELDS:
         return _make_column_field(*FIELDS[name])
+    if name in UNKNOWN_FIELDS:
+        raise _Invalid(f"can't be filtered: {UNKNOWN_FIELDS[name]}; metadata of this name is metadata.{name}")
     names = name.removeprefix(METADATA).split(".")
     if not all(names) or len(names) > MAX_DEPTH:
         raise _Invalid(f"must be a field or the name of metadata, with at most {MAX_DEPTH} parts and none empty")

@@ -20,6 +20,7 @@ import orjson
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import (
     IN_PROGRESS,
+    NOTHING_TO_INDEX,
     CollectionInfo,
     DocumentInfo,
     DocumentStatus,
@@ -29,6 +30,7 @@ from refdesk.engines.base import (
     NewDocument,
     Status,
     TextSource,
+    strip_provenance,
 )
 from refdesk.engines.storage.source_rows import (
     SourceRow,
@@ -74,9 +76,12 @@ CONVERSION_SHARE = 0.4
 
 STATUS_COLUMNS = (
     "d.id, c.id AS collection, d.title, d.created_at, d.updated_at, d.size_bytes, d.chunks, d.embedded, d.error, "
-    "d.attempts, d.source, d.metadata, d.key, d.stage"
+    "d.attempts, d.source, d.metadata, d.key, d.stage, d.kind"
 )
-"""Fields of `DocumentStatus`, with the key and the stage that its status and progress are computed from."""
+"""Fields of `DocumentStatus`, with the key, stage and kind that its status, progress and warning are computed from."""
+
+REMOTE = "r2r"
+"""Kind of a document that was found in R2R and not ingested from here. How many chunks it has is unknown."""
 
 INFO_COLUMNS = (
     "d.id, c.id AS collection, d.title, d.version, d.indexed_at, d.digest, d.source, d.media_type, d.size_bytes, "
@@ -141,9 +146,11 @@ def build_document_info(*row: Any) -> DocumentInfo:
 def build_document_status(row: Mapping[str, Any], conversion_progress: Mapping[int, float]) -> DocumentStatus:
     """Build a DocumentStatus from `STATUS_COLUMNS`. `conversion_progress` maps document keys to running conversions."""
     fields = _parse_times(row) | {"metadata": orjson.loads(row["metadata"])}
-    key, stage = fields.pop("key"), fields.pop("stage")
+    key, stage, kind = fields.pop("key"), fields.pop("stage"), fields.pop("kind")
     progress = _compute_progress(row, conversion_progress.get(key, 0.0))
-    return DocumentStatus(**fields, status=STATUS_OF_STAGE[stage], progress=progress)
+    is_empty = stage == "success" and not row["chunks"] and kind != REMOTE
+    warning = NOTHING_TO_INDEX if is_empty else None
+    return DocumentStatus(**fields, status=STATUS_OF_STAGE[stage], progress=progress, warning=warning)
 
 
 def _compute_progress(row: Mapping[str, Any], conversion_progress: float) -> float:
@@ -264,6 +271,7 @@ def _queue_document(database: Database, collection: int, document: NewDocument, 
         ON CONFLICT (id) DO UPDATE SET
             kind = excluded.kind, source = excluded.source, root = excluded.root, folder = excluded.folder,
             given = excluded.given, version = excluded.version, metadata = excluded.metadata, stage = 'pending',
+            digest = iif(chunks = 0, '', digest), stamp = iif(chunks = 0, '', stamp),
             request = request + 1, attempts = 0, retry_at = 0, error = NULL, updated_at = excluded.updated_at
         """,
         (id, collection, escape_invalid(source_row.title), source_row.kind, source_row.source, source_row.root, folder,
@@ -274,7 +282,11 @@ def _queue_document(database: Database, collection: int, document: NewDocument, 
 
 def _is_current(database: Database, id: str, document: NewDocument, source_row: SourceRow) -> bool:
     """Whether a document is indexed or queued exactly as requested."""
-    rows = database.execute("SELECT stamp, stage, version, metadata, digest, given FROM documents WHERE id = ?", (id,))
+    rows = database.execute(
+        "SELECT stamp, stage, version, metadata, digest, given FROM documents WHERE id = ? "
+        "AND (chunks > 0 OR stage <> 'success')",  # text recognition may have been installed since
+        (id,),
+    )
     for row in fetch_dicts(rows):
         same_text = source_row.given is not None and (
             row["digest"] == source_row.digest or row["given"] == source_row.given
@@ -387,8 +399,9 @@ def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
 
 
 def _is_same_request(row: Mapping[str, Any], document: NewDocument) -> bool:
-    same = row["version"] == document.version and row["metadata"] == dump_json(document.metadata)
-    return bool(same) and row["stage"] != "failed"
+    if row["version"] != document.version or row["stage"] == "failed":
+        return False
+    return dump_json(strip_provenance(orjson.loads(row["metadata"]))) == dump_json(strip_provenance(document.metadata))
 
 
 def delete(database: Database, id: str) -> bool:

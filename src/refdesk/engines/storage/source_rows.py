@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Container, Sequence
@@ -45,9 +46,19 @@ class SourceRow:
             case ConvertedSource(handle, name):
                 return cls(name, "shelf", handle, name)
             case TextSource(title, text, name):
-                has_title = text.lstrip().startswith("# ")
-                body = (text if has_title else f"# {title}\n\n{text}").encode("utf-8", "replace")
+                body = _add_title(text, title).encode("utf-8", "replace")
                 return cls(name or slug_of(title) or "text", "text", "", title, "", body, sha256(body).hexdigest())
+
+
+def _add_title(text: str, title: str) -> str:
+    """Return a Markdown text with its title: as its heading, or as front matter if it begins with another one."""
+    if not text.lstrip().startswith("# "):
+        return f"# {title}\n\n{text}"
+    heading = text.lstrip().partition("\n")[0].strip("#*= \t\r")
+    if heading == title.strip("#*= \t\r"):
+        return text
+    printable = "".join(character if character.isprintable() else " " for character in title)
+    return f"---\ntitle: {json.dumps(printable, ensure_ascii=False)}\n---\n{text}"
 
 
 def _encode_path(path: Path) -> str:

@@ -31,6 +31,13 @@ def test_only_the_pages_asked_for_are_converted() -> None:
     ]
 
 
+def test_pages_with_hardly_any_text_keep_it_although_it_repeats() -> None:
+    invoices = [(f"Invoice 20{number}", f"Total: {number * 7}.50 EUR") for number in (11, 15, 27)]
+    assert texts(pdf([lines(*invoice, top=570) for invoice in invoices])) == [" ".join(map(" ".join, invoices))]
+    numbered = [lines(*invoice, top=570) + text(290, 20, str(at)) for at, invoice in enumerate(invoices, 1)]
+    assert texts(pdf(numbered)) == [" ".join(map(" ".join, invoices))]
+
+
 def test_pages_beyond_the_last_one_are_refused_by_name() -> None:
     with pytest.raises(CannotConvert, match=r"has pages 1 to \d+; pages 90 to 95 are not among them"):
         sample("manual.pdf", PageRange(90, 95))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 
 from .layout import Line
 
@@ -49,18 +50,30 @@ class BoilerplateDetector:
     def __init__(self) -> None:
         self._texts: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[int, int]] = Counter()
-        self._pages = 0
+        self._pages: list[tuple[float, Sequence[Line]]] = []
 
     def learn(self, height: float, lines: Sequence[Line]) -> None:
         """Record the edges of a page."""
         edge = _find_edge_lines(height, lines)
-        self._pages += 1
+        self._pages.append((height, lines))
         self._texts.update({key for line in edge for key in _make_text_keys(line)})
         self._offsets.update({place for line in edge for place in _make_offset_keys(line)})
 
     def find_lines(self, height: float, lines: Sequence[Line]) -> set[int]:
         """Return the ids of a page's lines that are boilerplate."""
-        least = REPEATS if self._pages > REPEATS else 2
+        found = set() if self._has_text_in_edges_only else self._find_repeated(height, lines)
+        edge = _find_edge_lines(height, lines)
+        return found | {id(line) for line in _find_outermost(height, edge) if _PAGE_NUMBER.fullmatch(line.text)}
+
+    @cached_property
+    def _has_text_in_edges_only(self) -> bool:
+        """Whether most pages have nothing but repeated lines, as invoices of two lines: these are the text."""
+        pages = [(height, lines) for height, lines in self._pages if lines]
+        return sum(len(self._find_repeated(*page)) == len(page[1]) for page in pages) * 2 > len(pages)
+
+    def _find_repeated(self, height: float, lines: Sequence[Line]) -> set[int]:
+        """Return the ids of the lines at a page's edges that repeat on other pages."""
+        least = REPEATS if len(self._pages) > REPEATS else 2
         edge = _find_edge_lines(height, lines)
         counted = {id(line) for line in edge if any(self._offsets[key] >= least for key in _make_offset_keys(line))}
         found = counted | {id(line) for line in edge if any(self._texts[key] >= least for key in _make_text_keys(line))}
@@ -70,7 +83,7 @@ class BoilerplateDetector:
                 below = [other.base for other in lines if other.base > line.base + 1 and id(other) not in found]
                 if min(below, default=height) - line.base < CLOSE * line.size:
                     found.remove(id(line))
-        return found | {id(line) for line in _find_outermost(height, edge) if _PAGE_NUMBER.fullmatch(line.text)}
+        return found
 
 
 def _find_outermost(height: float, edge: Sequence[Line]) -> list[Line]:

@@ -190,6 +190,7 @@ export class DocumentTable {
       ),
       document.title !== document.id && h("p", {class: "document-id", title: document.id}, document.id),
       document.status === "failed" && h("p", {class: "document-error"}, document.error || "Failed."),
+      document.warning && h("p", {class: "document-error"}, document.warning),
     );
   }
 

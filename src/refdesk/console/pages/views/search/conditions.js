@@ -21,6 +21,7 @@ const LIST_OPERATORS = new Set(["$in", "$nin"]);
 const TEXT_FIELDS = new Set([
   "title",
   "version",
+  "document_type",
   "media_type",
   "source",
   "collection_id",

@@ -8,7 +8,7 @@ import {h, newId, replace} from "../../dom.js";
 import {button, field, select} from "../../widgets.js";
 import {fromRows, OPERATORS, toRows} from "./conditions.js";
 
-const FIELDS = ["title", "version", "media_type", "size_bytes", "created_at", "updated_at", "source", "metadata."];
+const FIELDS = ["title", "version", "document_type", "media_type", "size_bytes", "created_at", "updated_at", "source", "metadata."];
 
 /** @param {Record<string, any> | null} filters @param {() => void} onChange */
 export function filterEditor(filters, onChange) {
