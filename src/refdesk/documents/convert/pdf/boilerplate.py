@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
 
 from .layout import Line
 
@@ -50,30 +49,38 @@ class BoilerplateDetector:
     def __init__(self) -> None:
         self._texts: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[int, int]] = Counter()
-        self._pages: list[tuple[float, Sequence[Line]]] = []
+        self._pages = 0
+        self._sample: list[tuple[float, Sequence[Line]]] = []
+        """Pages learned before the first one is asked for. A long document has too many lines to keep all."""
+        self._is_text: bool | None = None
+        """Whether what repeats is the text, as the sample shows."""
 
     def learn(self, height: float, lines: Sequence[Line]) -> None:
         """Record the edges of a page."""
         edge = _find_edge_lines(height, lines)
-        self._pages.append((height, lines))
+        self._pages += 1
+        if self._is_text is None:
+            self._sample.append((height, lines))
         self._texts.update({key for line in edge for key in _make_text_keys(line)})
         self._offsets.update({place for line in edge for place in _make_offset_keys(line)})
 
     def find_lines(self, height: float, lines: Sequence[Line]) -> set[int]:
         """Return the ids of a page's lines that are boilerplate."""
-        found = set() if self._has_text_in_edges_only else self._find_repeated(height, lines)
+        if self._is_text is None:
+            self._is_text = self._has_only_repeated_lines()
+            self._sample.clear()
+        found = set() if self._is_text else self._find_repeated(height, lines)
         edge = _find_edge_lines(height, lines)
         return found | {id(line) for line in _find_outermost(height, edge) if _PAGE_NUMBER.fullmatch(line.text)}
 
-    @cached_property
-    def _has_text_in_edges_only(self) -> bool:
+    def _has_only_repeated_lines(self) -> bool:
         """Whether most pages have nothing but repeated lines, as invoices of two lines: these are the text."""
-        pages = [(height, lines) for height, lines in self._pages if lines]
+        pages = [(height, lines) for height, lines in self._sample if lines]
         return sum(len(self._find_repeated(*page)) == len(page[1]) for page in pages) * 2 > len(pages)
 
     def _find_repeated(self, height: float, lines: Sequence[Line]) -> set[int]:
         """Return the ids of the lines at a page's edges that repeat on other pages."""
-        least = REPEATS if len(self._pages) > REPEATS else 2
+        least = REPEATS if self._pages > REPEATS else 2
         edge = _find_edge_lines(height, lines)
         counted = {id(line) for line in edge if any(self._offsets[key] >= least for key in _make_offset_keys(line))}
         found = counted | {id(line) for line in edge if any(self._texts[key] >= least for key in _make_text_keys(line))}
