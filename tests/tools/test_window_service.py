@@ -111,12 +111,15 @@ async def test_a_service_that_is_silent_or_drips_is_given_up_and_not_asked_again
 
 async def test_a_service_that_keeps_failing_is_left_alone_for_a_while() -> None:
     async with windows_of(BROKEN) as (windows, service):
+        calls = 0
         while windows.dependency.state == "closed":
             with pytest.raises(EngineError):
                 await ask(windows)
+            calls += 1
+        sent = len(service.heads)
         with pytest.raises(BreakerOpen, match="window"):
             await ask(windows)
-        assert len(service.heads) == SERVICE.failure_threshold
+        assert (calls, len(service.heads)) == (SERVICE.failure_threshold, sent)
 
 
 async def test_documents_that_do_not_exist_and_keys_that_are_refused_say_nothing_against_the_service() -> None:

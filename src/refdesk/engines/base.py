@@ -16,6 +16,7 @@ from refdesk.calls import TenantId
 from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import ToolFailure
 from refdesk.resilience.dependency import Dependency
+from refdesk.support.extras import build_install_command
 
 SHARED = TenantId("")
 """Tenant of the documents included with Refdesk, readable by everyone."""
@@ -27,7 +28,7 @@ Status = Literal["pending", "converting", "embedding", "success", "failed"]
 
 NOTHING_TO_INDEX = (
     "It has no text, so no search finds it. If it is a scan, ingest a searchable copy, or install text recognition "
-    "(pip install 'refdesk[ocr]') and ingest the file again."
+    f"({build_install_command('ocr')}) and ingest the file again."
 )
 """Warning about a document that was ingested without any chunks."""
 
