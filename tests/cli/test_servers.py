@@ -134,6 +134,14 @@ def test_a_server_that_cannot_be_used_is_not_switched_on(run: Run, file: Servers
     assert file.entries()["a"]["disabled"] is True
 
 
+def test_a_server_without_its_variable_is_listed_with_the_reason(run: Run, file: ServersFile) -> None:
+    file.add({"a": {"url": "${NOT_SET_ANYWHERE}"}, "b": {"command": "x"}})
+    listed = run("list", "--json", code=1)
+    assert [one["name"] for one in listed["servers"]] == ["a", "b"]
+    assert listed["problems"][0].startswith("a: url: environment variable NOT_SET_ANYWHERE is not set")
+    assert "'a' cannot be started: url: environment variable NOT_SET_ANYWHERE" in run("logs", "a", code=1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -135,8 +135,9 @@ class Servers:
         connection = self.fleet.servers.get(name)
         held = len(self._list_held(name, caller, settings))
         if connection is None:
-            stopped = {"state": "Stopped", "breaker": "closed", "in_flight": 0, "last_error": None}
-            return {"name": name, "enabled": False, "held": held, **stopped}
+            state = "Error" if settings.problem else "Stopped"
+            stopped = {"state": state, "breaker": "closed", "in_flight": 0, "last_error": settings.problem}
+            return {"name": name, "enabled": settings.problem is not None, "held": held, **stopped}
         described = connection.describe()
         running = {key: described[key] for key in ("state", "breaker", "in_flight")}
         return {"name": name, "enabled": True, "held": held, **running, "last_error": described.get("message")}

@@ -164,7 +164,10 @@ class Fleet:
     def describe(self) -> dict[str, Any]:
         """Return the state of every server."""
         description: dict[str, Any] = {name: member.describe() for name, member in self._members.items()}
-        return description | {name: {"state": "Stopped", "message": "switched off"} for name in self.disabled}
+        return description | {
+            name: {"state": "Error" if one.problem else "Stopped", "message": one.problem or "switched off"}
+            for name, one in self.disabled.items()
+        }
 
     # Listeners
 
@@ -222,7 +225,12 @@ class Fleet:
             gone = [member for name, member in before.items() if members.get(name) is not member]
             ending = [self._tasks[member.connection] for member in gone if member.connection in self._tasks]
             # No await in between: a server is always either in use or disabled.
+            former_problems = {name: settings.problem for name, settings in self.disabled.items()}
             self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
+            for name, settings in self.disabled.items():
+                if settings.problem not in (None, former_problems.get(name)):
+                    fields = {"server": name, "why": settings.problem, "effect": "the server is disabled"}
+                    logger.error("downstream.unresolved", extra={"fields": fields})
             self._set_members(members)
             for task in ending:
                 task.cancel()
@@ -313,6 +321,7 @@ class Fleet:
     def _count_states(self) -> None:
         if self._counts is not None:
             states = Counter[str](member.connection.status.state for member in self._members.values())
+            states["Error"] += sum(settings.problem is not None for settings in self.disabled.values())
             self._counts.set_servers_by_state({**dict.fromkeys(get_args(State), 0), **states})
 
     def invalidate(self) -> None:
