@@ -70,6 +70,7 @@ _CANNOT_OPEN = _permanent("E203", "The file or address cannot be opened", "Check
 _MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], AppError], ...] = (
     (errors.ServerLacks, NO_TOOLS),
     (errors.ServerTooSlow, TIMED_OUT),
+    (errors.ServerConnectTimeout, TIMED_OUT),
     (errors.DeadlineExceeded, TIMED_OUT),
     (TimeoutError, TIMED_OUT),
     (errors.BreakerOpen, _retryable("E201", UNAVAILABLE.user_message, LATER)),

@@ -164,7 +164,8 @@ class EphemeralSessions:
         self._connection = connection
         self._slots = asyncio.Semaphore(MAX_EPHEMERAL_SESSIONS)
         self._is_stopped = False
-        self._has_failed = False
+        self.connect_error: RefdeskError | None = None
+        """Why the last attempt to open a session failed."""
 
     async def run(self) -> None:
         """Wait until cancelled, then close all sessions."""
@@ -186,13 +187,18 @@ class EphemeralSessions:
         try:
             await self._connection.open(session)
         except RefdeskError as error:
-            self._has_failed = True
+            self.connect_error = error
             self._connection.set_status("Error", error.detail)
             raise
         try:
             return await session.use(work, time.monotonic())
         finally:
             session.end()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session, or was one for the last operation."""
+        return self.connect_error is None
 
     def raise_if_unavailable(self) -> None:
         """Raise if the connection is stopped."""
@@ -209,9 +215,9 @@ class EphemeralSessions:
 
     def on_open(self, session: Session) -> None:
         self._connection.on_open(session)
-        if self._has_failed:
+        if self.connect_error is not None:
             self._connection.dependency.mark_recovered()
-        self._has_failed = False
+        self.connect_error = None
         self._connection.set_status("Running")
 
     def on_lost(self, session: Session, error: RefdeskError) -> None:
@@ -220,5 +226,5 @@ class EphemeralSessions:
     def on_closed(self, session: Session) -> None:
         self._slots.release()
         self._connection.on_closed(session)
-        if not self._connection.sessions and not self._has_failed:
+        if not self._connection.sessions and self._connection.status.state != "Error":
             self._connection.set_status("Stopped")

@@ -312,9 +312,8 @@ class Fleet:
 
     def _on_status(self, connection: Connection) -> None:
         member = self._members.get(connection.name)
-        if member is not None and member.connection is connection:
-            member.status_changed()
-        if self._counts is not None and connection.status.state == "Running":
+        has_come_up = member is not None and member.connection is connection and member.status_changed()
+        if self._counts is not None and has_come_up:
             self._counts.count_server_session(connection.name)
         self._count_states()
 
