@@ -186,8 +186,13 @@ class Peer:
         self._unsent = 0
         self.garbage = 0
         """Number of invalid messages and of responses to unknown requests."""
-        self.has_ambiguous_requests = False
-        """Whether the server has sent requests during calls without naming the call they belong to."""
+        self.ambiguous_requests = 0
+        """Number of requests that the server has sent during calls without naming the call they belong to."""
+
+    @property
+    def callers(self) -> int:
+        """Number of pending requests that a request of the server may belong to."""
+        return sum(pending.callbacks is not None for pending in self._pending.values())
 
     async def request(
         self,
@@ -315,7 +320,7 @@ class Peer:
             return
         # Without a pending call the request isn't ambiguous: some servers ask for roots first.
         if related is None and any(pending.callbacks is not None for pending in self._pending.values()):
-            self.has_ambiguous_requests = True
+            self.ambiguous_requests += 1
         pending = self._find_related(related)
         if pending is not None and related is None:
             # Any call of this client may be meant, so the requests are spread over them.
@@ -394,7 +399,7 @@ class Peer:
 
     def _transfer_server_requests(self, pending: PendingRequest) -> None:
         """Move open server requests to another call of the same client, or cancel them."""
-        others = self._list_same_client(pending) if self.has_ambiguous_requests else []
+        others = self._list_same_client(pending) if self.ambiguous_requests else []
         if not others:
             for task in pending.server_requests.values():
                 task.cancel()

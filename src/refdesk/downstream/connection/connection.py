@@ -175,7 +175,9 @@ class Connection:
             return session.request(method, params, callbacks=callbacks, token=credential, capabilities=capabilities)
 
         key = None if callbacks is None else callbacks.key
-        return await self._perform(ask, self.settings.call_timeout_seconds if seconds is None else seconds, key)
+        target = f"{method} {params.get('name', '')}" if params is not None else method
+        limit = self.settings.call_timeout_seconds if seconds is None else seconds
+        return await self._perform(ask, limit, key, target)
 
     async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
         """Change a subscription or the log level, which outlive the session.
@@ -274,7 +276,13 @@ class Connection:
         return description
 
     async def _perform(
-        self, work: Callable[[Session], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
+        self,
+        work: Callable[[Session], Awaitable[T]],
+        seconds: float,
+        key: object = None,
+        target: str = "",
+        *,
+        is_call: bool = True,
     ) -> T:
         pool = self._pool
         pool.raise_if_unavailable()
@@ -283,7 +291,7 @@ class Connection:
             deadlines = self._deadlines[seconds] = Deadlines(seconds)
 
         def execute() -> Awaitable[T]:
-            return deadlines.run(pool.execute, work, key)
+            return deadlines.run(pool.execute, work, key, target)
 
         error: RefdeskError
         try:
@@ -421,14 +429,17 @@ class PersistentSession:
                 waiter.set_exception(ServerAway(stopped.detail))
             await close_all(list(self._connection.sessions))
 
-    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None) -> T:
-        """Run `work` in the current session, or in the one being opened. `key` identifies the client."""
+    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None, target: str = "") -> T:
+        """Run `work` in the current session, or in the one being opened.
+
+        `key` identifies the client, and `target` what is called.
+        """
         session = self.current or await self._get_session()
-        self._has_ambiguous_requests = self._has_ambiguous_requests or session.peer.has_ambiguous_requests
+        self._has_ambiguous_requests = self._has_ambiguous_requests or session.peer.ambiguous_requests > 0
         if self._has_ambiguous_requests and key is not None:
-            return await self._leases.use(self._get_session, key, work)
+            return await self._leases.use(self._get_session, key, target, work)
         try:
-            return await session.use(work, self._now())
+            return await self._leases.run(session, target, work)
         except (NotTaken, NotLetIn) as error:
             if self.current is session:
                 if session.in_flight and isinstance(error, NotLetIn):
