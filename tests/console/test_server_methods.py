@@ -74,7 +74,8 @@ async def call_tool(server: RunningServer, tool: str, key: str = "", **arguments
 async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, own: Callable[..., None]) -> None:
     own(tools=stdio())
     async with serve(embedding__source="none") as server:
-        found = await running(server, "tools")
+        await running(server, "tools")
+        found = (await act(server, "refresh_server", name="tools"))["server"]
         assert (found["transport"], found["enabled"], found["can_change"]) == ("stdio", True, True)
         assert found["breaker"]["state"] == "closed"
         assert (found["in_flight"], found["held"], found["last_error"], found["latency"]) == (0, [], None, None)

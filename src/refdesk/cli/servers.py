@@ -30,6 +30,7 @@ from refdesk.downstream.files.client_files import (
 )
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, require_own, switch, usable
+from refdesk.downstream.fleet.refresh_requests import RefreshRequests
 from refdesk.errors import CannotOpen, ConfigError, InvalidArguments, Problem
 from refdesk.validation import nearest_name
 
@@ -150,6 +151,17 @@ def change(arguments: SimpleNamespace) -> None:
     else:
         switch(file, config, os.environ, name, on=action == "enable")
     print_result({f"{action}d": name}, f"{action.capitalize()}d server {sanitize(name)!r}.", arguments.json)
+
+
+def refresh(arguments: SimpleNamespace) -> None:
+    """Run `refdesk servers refresh`."""
+    config, name = load_settings(arguments), arguments.name
+    require_server(config, name)
+    RefreshRequests(config.data_path / "downstream").add(name)
+    desk = probe_desk(config.own_url)
+    if desk is None or not desk.is_refdesk:
+        print_message(f"no server runs at {config.own_url}; the lists are refreshed when it starts")
+    print_result({"refreshed": name}, f"Requested the lists of server {sanitize(name)!r} again.", arguments.json)
 
 
 def logs(arguments: SimpleNamespace) -> None:

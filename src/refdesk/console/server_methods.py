@@ -13,7 +13,14 @@ from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.config.server_model import McpServerConfig
-from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams, translate_argument_names
+from refdesk.console.params import (
+    ApproveParams,
+    NameParams,
+    NoParams,
+    ServerLogParams,
+    SetServerParams,
+    translate_argument_names,
+)
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.files.servers_file import OwnServers
 from refdesk.downstream.fleet.exposure import ExposedItem
@@ -75,6 +82,13 @@ class Servers:
         with translate_argument_names():
             await to_thread.run_sync(lambda: self.settings.switch(params.name, on=params.enabled))
         await self.settings.reload_servers()
+        return await self._serialize_changed(params.name, call.caller)
+
+    async def refresh_server(self, call: Call) -> dict[str, Any]:
+        """Refresh the lists of a server, like `refdesk servers refresh`."""
+        params = NameParams.of(call)
+        self._require_visible(params.name, call.caller)
+        await self.fleet.refresh_server(params.name)
         return await self._serialize_changed(params.name, call.caller)
 
     async def approve(self, call: Call) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.jsonrpc import Callbacks
-from refdesk.errors import InvalidArguments, Problem, ServerRefused, ServerTalksNonsense, UnknownPrompt, UnknownTool
+from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense, UnknownPrompt, UnknownTool
 from refdesk.tools.input_requests import (
     MARGIN_SECONDS,
     NO_CALLBACKS,
@@ -250,9 +250,11 @@ class Downstream:
         return self.tools.get(item.exposed) if item is not None else tool
 
     def find_prompt(self, name: str) -> ProxiedPrompt | None:
-        """Return a prompt by its exposed name, or the first one that its server calls this."""
-        prompts = self.prompts
-        return prompts.get(name) or next((prompt for prompt in prompts.values() if prompt.original == name), None)
+        """Return a prompt by its exposed name or as `server:prompt`, or the first one that its server calls this."""
+        prompts, item = self.prompts, self.fleet.catalogue.find_prompt(name)
+        if item is not None:
+            return prompts.get(item.exposed)
+        return next((prompt for prompt in prompts.values() if prompt.original == name), None)
 
     def list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the resources or templates that a caller may use."""
@@ -268,14 +270,13 @@ class Downstream:
             return self.is_reachable(call.caller, server, uri)
 
         server = self.fleet.find_resource_owner(uri, is_open)
+        if server is None and await self.fleet.scan("resources", "templates"):
+            server = self.fleet.find_resource_owner(uri, is_open)
         if server is None:
             return None
-        try:
-            return await self.forward(call, server, "resources/read", dict(call.params))
-        except ServerRefused:
-            if server in self.fleet.catalogue.iter_owners(uri):
-                raise
-            return None  # the server offers others, but not this one
+        result = await self.forward(call, server, "resources/read", dict(call.params))
+        # Only the server knows how long the content stays as it is.
+        return {"ttlMs": 0, **result} if call.client.uses_input_required else result
 
     async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
         """Return the completion of the server that has the template."""

@@ -463,7 +463,8 @@ class Dispatcher:
         return self._paginate(call, "prompts", self._get_view("prompts", call, build))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
-        return await self._require_prompt(_require_text(call.params, "name"), call).get(_read_arguments(call), call)
+        prompt = await self._require_prompt(_require_text(call.params, "name"), call)
+        return await prompt.get(_read_arguments(call), call)
 
     async def _complete(self, call: Call) -> dict[str, Any]:
         reference, argument = _require_mapping(call.params, "ref"), _require_mapping(call.params, "argument")
@@ -471,9 +472,8 @@ class Dispatcher:
         value = _require_text(argument, "value", "argument.", empty=True)
         kind = _require_text(reference, "type", "ref.")
         if kind == "ref/prompt":
-            completion = await self._require_prompt(_require_text(reference, "name", "ref."), call).complete(
-                name, value, call
-            )
+            prompt = await self._require_prompt(_require_text(reference, "name", "ref."), call)
+            completion = await prompt.complete(name, value, call)
         elif kind == "ref/resource":
             completion = await self._complete_resource(_require_text(reference, "uri", "ref."), name, value, call)
         else:
@@ -499,8 +499,11 @@ class Dispatcher:
         template = shorten(template)
         raise UnknownResource(f"No resource template {template!r}; see resources/templates/list", template)
 
-    def _require_prompt(self, name: str, call: Call) -> PromptEntry:
-        prompt = self._registry.find_prompt(name)
+    async def _require_prompt(self, name: str, call: Call) -> PromptEntry:
+        prompt, downstream = self._registry.find_prompt(name), self._registry.downstream
+        if prompt is None and downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
+            await downstream.fleet.scan("prompts")
+            prompt = self._registry.find_prompt(name)
         if prompt is None or prompt.toolset not in self.resolve_toolsets(call) or not prompt.is_open_to(call.caller):
             known = [prompt.name for prompt in self._filter_open(self._registry.prompts.values(), call)]
             raise UnknownPrompt(_format_unknown("prompt", name, known))

@@ -8,7 +8,7 @@ and the number of expressions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,19 +48,26 @@ class FleetCatalogue:
     """By URI or URI template, in the order of the servers."""
     routes: tuple[tuple[Template, Connection], ...] = ()
     """Parsed templates in matching order."""
-    origins: Mapping[str, Sequence[Connection]] = field(default_factory=dict)
-    """Servers in their order, by the origins of their resources. Others never see a URI that no server lists: it may
-    hold a token."""
-    native_names: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
-    """Tools by server id or name, and the server's own tool name."""
+    native_tools: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
+    native_prompts: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
+    """Tools and prompts by server id or name, and the server's own name of them."""
     reserved: IsReserved = lambda name: False
 
     def find_tool(self, name: str) -> ExposedItem | None:
         """Return a tool by its exposed name, or by `server:tool` or `server__tool` if that is unambiguous."""
-        offer = self.tools.get(name)
+        return self._find(name, self.tools, self.native_tools)
+
+    def find_prompt(self, name: str) -> ExposedItem | None:
+        """Return a prompt by its exposed name, or by `server:prompt` or `server__prompt` if that is unambiguous."""
+        return self._find(name, self.prompts, self.native_prompts)
+
+    def _find(
+        self, name: str, exposed: Mapping[str, ExposedItem], native: Mapping[tuple[str, str], ExposedItem]
+    ) -> ExposedItem | None:
+        offer = exposed.get(name)
         if offer is not None or self.reserved(name):
             return offer
-        split = (self.native_names.get(parts) for separator in (":", "__") for parts in _iter_splits(name, separator))
+        split = (native.get(parts) for separator in (":", "__") for parts in _iter_splits(name, separator))
         matches = {offer.exposed: offer for offer in split if offer is not None}
         return next(iter(matches.values())) if len(matches) == 1 else None
 
@@ -70,10 +77,6 @@ class FleetCatalogue:
         if offer is not None:
             yield from (each.connection for each in self.duplicates.get(uri, (offer,)))
         yield from (connection for template, connection in self.routes if template.fits(uri))
-
-    def iter_servers_of_origin(self, uri: str) -> Iterator[Connection]:
-        """Yield the servers that have other resources of the same origin."""
-        yield from self.origins.get(_get_origin(uri), ())
 
     def list_changes(self, before: FleetCatalogue) -> list[str]:
         """Return the changed lists: `tools`, `prompts`, `resources`. Templates count as resources."""
@@ -100,22 +103,16 @@ def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: Is
     duplicates = {uri: tuple(offers) for found in by_uri for uri, offers in found.items() if len(offers) > 1}
     parsed = ((parse_template(text), offer.connection) for text, offers in by_uri[1].items() for offer in offers)
     routes = tuple((template, connection) for template, connection in parsed if template is not None)
-    # A server's name takes precedence over another server's id.
-    native_names = {(ids[offer.connection.name], offer.original): offer for offer in tools.values()}
-    native_names |= {(offer.connection.name, offer.original): offer for offer in tools.values()}
-    origins: dict[str, list[Connection]] = {}
-    for server in servers:
-        entries = (*server.filtered["resources"].entries, *server.filtered["templates"].entries)
-        for origin in {_get_origin(entry.original) for entry in entries}:
-            origins.setdefault(origin, []).append(server.connection)
-    return FleetCatalogue(tools, prompts, resources, templates, duplicates, routes, origins, native_names, reserved)
+    native_tools, native_prompts = (_map_native_names(offers.values(), ids) for offers in (tools, prompts))
+    return FleetCatalogue(
+        tools, prompts, resources, templates, duplicates, routes, native_tools, native_prompts, reserved
+    )
 
 
-def _get_origin(uri: str) -> str:
-    """Return the scheme of a URI or template, with the host if it's on the web."""
-    scheme, _, rest = uri.partition(":")
-    scheme = scheme.lower()
-    return f"{scheme}://{rest.removeprefix('//').partition('/')[0].lower()}" if scheme in ("http", "https") else scheme
+def _map_native_names(offers: Iterable[ExposedItem], ids: Mapping[str, str]) -> dict[tuple[str, str], ExposedItem]:
+    """Map server and own name to the items. A server's name takes precedence over another server's id."""
+    by_id = {(ids[offer.connection.name], offer.original): offer for offer in offers}
+    return by_id | {(offer.connection.name, offer.original): offer for offer in by_id.values()}
 
 
 def _expose_named(

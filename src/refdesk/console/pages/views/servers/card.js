@@ -49,6 +49,10 @@ export class ServerCard {
     this.head = h("div", {class: "server-head"});
     this.state = h("span", {class: "server-state"});
     this.control = h("div", {class: "server-control"});
+    this.refresh = button("Refresh lists", () => this.#apply("refresh_server", {name}, `The lists of ${name} are current.`), {
+      kind: "small",
+      attributes: {"aria-label": `Refresh the lists of ${name}`},
+    });
     this.facts = h("dl", {class: "server-facts"});
     this.off = h("p", {class: "faint"}, "Disabled: agents do not see its tools.");
     this.errorArea = h("div");
@@ -66,6 +70,7 @@ export class ServerCard {
       this.held,
       this.off,
       this.facts,
+      this.refresh,
       this.toolsFold,
       this.log,
     );
@@ -82,6 +87,7 @@ export class ServerCard {
     this.#redraw(this.tools, tools, () => tools.map(toolLine));
     this.#redraw(this.held, held, () => held.length > 0 && this.#heldSection(held));
     this.facts.hidden = !enabled;
+    this.refresh.hidden = !enabled || !this.#context.me.may_administer;
     this.off.hidden = enabled;
     this.toolsFold.hidden = tools.length === 0;
     this.log.hidden = transport !== "stdio";
