@@ -152,6 +152,10 @@ async def test_changed_tools_wait_until_they_are_approved_as_shown(serve: Serve,
         assert found["tools"] == []
         held = {each["tool"]: each for each in found["held"]}
         assert held["echo"]["is_new"] is True
+        assert (held["echo"]["reason"], held["echo"]["approve"]) == (
+            "held: new tool",
+            "refdesk servers approve tools echo",
+        )
         assert '+  "name": "echo"' in held["echo"]["diff"]
         other = held["pid"]["sha256"]
         stale = await get_refusal(server, "approve", 400, name="tools", tool="echo", sha256=other)

@@ -85,7 +85,9 @@ def answer(method, params):
         resources.append({"uri": "shy://later", "name": "later"})
         return {"content": []}
     return {
-        "tools/list": {"tools": [{"name": "grow", "inputSchema": {"type": "object"}}]},
+        "tools/list": {
+            "tools": [{"name": "grow", "description": f"Grow {len(prompts)}", "inputSchema": {"type": "object"}}]
+        },
         "prompts/list": {"prompts": prompts},
         "prompts/get": {"messages": [], "description": params.get("name")},
         "resources/list": {"resources": resources},
@@ -101,7 +103,7 @@ for line in sys.stdin:
 
 
 def shy() -> McpServerConfig:
-    """A server that doesn't tell when its lists grow."""
+    """A server that doesn't tell when its lists grow, and its one tool changes."""
     return McpServerConfig.model_validate({"command": sys.executable, "args": ("-c", SHY)})
 
 

@@ -286,6 +286,41 @@ async def test_a_name_that_no_list_has_is_looked_for_in_refreshed_lists(tmp_path
         assert not {"resources/read", "prompts/get"} & set(sent)
 
 
+async def test_a_held_tool_says_so_and_how_to_approve_it(tmp_path: Path) -> None:
+    async with open_test_desk(tmp_path, {"shy": shy(), "talk": talkative()}) as desk:
+        await desk.call("shy__grow")
+        assert "_meta" not in await desk.ask("tools/list")
+        await desk.fleet.refresh_server("shy")
+        for name in ("shy__grow", "shy:grow"):
+            with pytest.raises(UnknownTool) as caught:
+                await desk.call(name)
+            assert caught.value.detail == (
+                f"Tool {name!r} is held: definition changed. It can be called once it's approved in the console, or "
+                "with `refdesk servers approve shy grow`"
+            )
+        held = {
+            "name": "shy__grow",
+            "reason": "held: definition changed",
+            "approve": "refdesk servers approve shy grow",
+        }
+        assert (await desk.ask("tools/list"))["_meta"] == {"refdesk/held": [held]}
+        stranger = Caller(servers=frozenset({"talk"}))
+        assert "_meta" not in await desk.ask("tools/list", stranger)
+        with pytest.raises(UnknownTool, match=r"Unknown tool 'shy__grow'; see tools/list"):
+            await desk.call("shy__grow", caller=stranger)
+
+
+async def test_a_denied_tool_is_not_taken_for_one_of_another_server(tmp_path: Path) -> None:
+    servers = {"one": talkative(tools={"deny": ["echo"]}), "two": talkative()}
+    async with open_test_desk(tmp_path, servers) as desk:
+        for name in ("one__echo", "one:echo", "ten__echo"):
+            with pytest.raises(UnknownTool, match=f"Unknown tool '{name}'") as caught:
+                await desk.call(name)
+            assert "two__" not in caught.value.detail
+        with pytest.raises(UnknownTool, match="did you mean 'two__echo'"):
+            await desk.call("two__ehco")
+
+
 async def test_clients_may_not_keep_what_they_read_from_a_server(desk: Desk) -> None:
     modern = Talker(uses_input_required=True)
     assert (await desk.ask("resources/read", client=modern, uri="talk://document/7"))["ttlMs"] == 0

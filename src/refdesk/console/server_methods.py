@@ -179,6 +179,8 @@ class Servers:
                 {
                     "tool": held.tool,
                     "is_new": held.before is None,
+                    "reason": held.reason,
+                    "approve": held.approval,
                     "diff": "\n".join(held.iter_diff()),
                     "sha256": held.sha256,
                 }

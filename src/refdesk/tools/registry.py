@@ -70,6 +70,9 @@ MAX_COMPLETIONS = 100
 MAX_SUGGESTION_CANDIDATES = 500
 """Names compared with a misspelled one; each takes some ten microseconds."""
 
+HELD_META = "refdesk/held"
+"""Metadata key of `tools/list` with the downstream tools that wait for approval."""
+
 MAX_VIEWS = 256
 """Cached list views: one per kind of caller, of which there are few."""
 
@@ -412,18 +415,34 @@ class Dispatcher:
         def build() -> Iterable[Entry]:
             return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
-        return self._paginate(call, "tools", self._get_view("tools", call, build))
+        page = self._paginate(call, "tools", self._get_view("tools", call, build))
+        downstream = self._registry.downstream
+        is_open = downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call)
+        if downstream is not None and is_open and (held := downstream.list_held(call.caller)):
+            page["_meta"] = {HELD_META: held}
+        return page
 
     async def _call_tool(self, call: Call) -> dict[str, Any]:
         tool = call.tool
         # Resolving the toolsets also rejects unknown ones.
         if tool is None or tool.toolset not in self.resolve_toolsets(call) or not tool.is_open_to(call.caller):
             _require_text(call.params, "name")
-            raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
+            raise UnknownTool(self._explain_unknown_tool(call))
         try:
             return await tool(_read_arguments(call), call)
         except ToolFailure as failure:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
+
+    def _explain_unknown_tool(self, call: Call) -> str:
+        name, downstream, tools = call.target, self._registry.downstream, self.open_tools(call)
+        if downstream is None or DOWNSTREAM_TOOLSET not in self.resolve_toolsets(call):
+            return _format_unknown("tool", name, [tool.name for tool in tools])
+        if held := downstream.find_held(name, call.caller):
+            return (
+                f"Tool {shorten(name)!r} is {held.reason}. It can be called once it's approved in the console, or with "
+                f"`{shorten(held.approval, 300)}`"
+            )
+        return _format_unknown("tool", name, downstream.select_alike(name, tools))
 
     def _list_resources(self, call: Call) -> dict[str, Any]:
         own = chain.from_iterable(resources.listing(call) for resources in self._registry.resources)

@@ -111,6 +111,11 @@ class Fleet:
         return self._cached_catalogue
 
     @property
+    def separator(self) -> str:
+        """What stands between a server's id and a tool's name."""
+        return self._settings.separator
+
+    @property
     def held_tools(self) -> Mapping[str, HeldTool]:
         """Tools that wait for approval, by `server:tool`."""
         members = self._members.items()

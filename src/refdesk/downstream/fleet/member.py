@@ -295,6 +295,7 @@ class Member:
                 for name, tool in held.items():
                     if self.held.get(name) != tool:  # logged once per definition
                         fields = {"server": self.connection.name, "tool": name[:100], "is_new": tool.before is None}
+                        fields |= {"why": tool.reason, "to_approve": tool.approval[:300]}
                         logger.warning("downstream.tool_changed", extra={"fields": fields})
                 self.held, self._pin_error = held, None
             self.filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live

@@ -24,9 +24,11 @@ const BREAKERS = {
 };
 
 const FIXED_NOTE = "set in the configuration";
-const APPROVAL_NOTE = "Until then, agents cannot call changed tools. Look for instructions to the model.";
+const APPROVAL_NOTE =
+  "Until then, agents cannot call these tools. Look for instructions to the model, and approve here or with " +
+  "`refdesk servers approve`.";
 
-/** @typedef {{tool: string, sha256: string, is_new: boolean, diff: string}} Held */
+/** @typedef {{tool: string, sha256: string, is_new: boolean, reason: string, diff: string}} Held */
 
 export class ServerCard {
   #context;
@@ -140,7 +142,7 @@ export class ServerCard {
     return h(
       "section",
       {class: "held-tool"},
-      h("h4", h("code", one.tool), one.is_new ? " is new" : " changed"),
+      h("h4", h("code", one.tool), " is ", one.reason),
       diff(one.diff),
       mayAdminister && h("div", {class: "row-actions"}, this.#decisionButtons([one], one.tool)),
     );
