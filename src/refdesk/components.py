@@ -95,6 +95,10 @@ class Desk:
         given = dict(arguments) if isinstance(arguments, Mapping) else arguments
         return await self.handle(Call("tools/call", {"name": tool, "arguments": given}, caller))
 
+    async def servers_ready(self) -> dict[str, str]:
+        """Wait until the downstream servers have listed their tools or can't be connected to; return their states."""
+        return await self.fleet.wait_until_settled()
+
     async def measure(self) -> None:
         """Update the metrics that are only measured on request."""
         with suppress(DependencyError):  # reported by `readiness`, and the last values stay

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, Self
@@ -173,8 +173,17 @@ class Peer:
     It's the listener of its `transport`, which is set before anything is sent.
     """
 
-    def __init__(self, name: str, events: SessionEvents, fallback: Callbacks | None = None) -> None:
-        """`fallback` answers server requests that belong to no call. Without it they are rejected."""
+    def __init__(
+        self,
+        name: str,
+        events: SessionEvents,
+        fallback: Callbacks | None = None,
+        list_roots: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+    ) -> None:
+        """`fallback` answers server requests that belong to no call. Without it they are rejected.
+
+        `list_roots` returns the roots for a server that asks for them without naming a call.
+        """
         self.name = name
         self._events = events
         self.transport: Transport | None = None
@@ -182,6 +191,7 @@ class Peer:
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
         self._fallback = None if fallback is None else PendingRequest(self._loop.create_future(), fallback)
+        self._list_roots = list_roots
         self._tasks = TaskSet()
         self._unsent = 0
         self.garbage = 0
@@ -236,6 +246,10 @@ class Peer:
     async def notify(self, method: str) -> None:
         """Send a notification without parameters."""
         await self._require_transport().send({"jsonrpc": "2.0", "method": method})
+
+    def notify_in_background(self, method: str) -> None:
+        """Send a notification without parameters that nobody awaits."""
+        self._send_in_background({"jsonrpc": "2.0", "method": method})
 
     async def close(self) -> None:
         """Cancel all background tasks. The transport is closed by its owner."""
@@ -317,6 +331,10 @@ class Peer:
     def _handle_request(self, id: str | int, method: str, params: Mapping[str, Any], related: str | None) -> None:
         if method == "ping":
             self._respond(id, {"result": {}})
+            return
+        if method == "roots/list" and related is None and (roots := list(self._list_roots())):
+            # They are for the whole session, whichever call is pending.
+            self._respond(id, {"result": {"roots": roots}})
             return
         # Without a pending call the request isn't ambiguous: some servers ask for roots first.
         if related is None and any(pending.callbacks is not None for pending in self._pending.values()):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -17,8 +17,8 @@ import orjson
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Callbacks, Message, Peer, Transport, TransportListener
 from refdesk.downstream.request_meta import (
-    CLIENT_CAPABILITIES,
     CLIENT_INFO,
+    GATEWAY_CAPABILITIES,
     MODERN_VERSIONS,
     NEWEST_HANDSHAKE,
     NEWEST_MODERN,
@@ -104,11 +104,13 @@ class ServerProfile:
 class SessionOptions:
     """Client side of a session: declared capabilities, acceptance check and fallback callbacks."""
 
-    capabilities: Mapping[str, Any] = field(default_factory=lambda: CLIENT_CAPABILITIES)
+    capabilities: Mapping[str, Any] = field(default_factory=lambda: GATEWAY_CAPABILITIES)
     check: Callable[[ServerProfile], None] | None = None
     """Raises a RefdeskError to reject a server before the handshake completes."""
     fallback: Callbacks | None = None
     """Callbacks for server requests that belong to no call."""
+    list_roots: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """Returns the roots of all clients, for servers that ask for roots without naming a call."""
 
 
 DEFAULT_OPTIONS = SessionOptions()
@@ -160,7 +162,7 @@ class Session:
         self.name = name
         self.owner = owner
         self.on_notification = on_notification
-        self.peer = Peer(name, self, options.fallback)
+        self.peer = Peer(name, self, options.fallback, options.list_roots)
         self.server_profile = ServerProfile("", {})
         """What the server declared in the handshake."""
         self.is_open = False

@@ -229,6 +229,12 @@ class Connection:
         if profile is not None and profile.has("logging") and any(session.is_open for session in self.sessions):
             self._background.spawn(self._request_best_effort(SET_LEVEL, {"level": level}))
 
+    def announce_roots(self) -> None:
+        """Tell the server that the roots have changed."""
+        for session in self.sessions:
+            if session.is_open and not session.is_ended and not session.server_profile.is_modern:
+                session.peer.notify_in_background("notifications/roots/list_changed")
+
     async def _request_best_effort(self, method: str, params: Mapping[str, Any]) -> None:
         """Send an optional request, unless it would cancel a subscription that is new. Failures are only logged."""
         if method == UNSUBSCRIBE and self.has_subscribers(params["uri"]):

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -27,7 +28,7 @@ from refdesk.downstream.fleet.member import COALESCE_SECONDS, ListCache, Member,
 from refdesk.downstream.fleet.pins import HeldTool, Pins
 from refdesk.downstream.fleet.refresh_requests import RefreshRequests
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
-from refdesk.downstream.session import ListName
+from refdesk.downstream.session import ListName, SessionOptions
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
@@ -96,6 +97,10 @@ class Fleet:
         self._linked_resources: BoundedDict[str, Connection] = BoundedDict(MAX_LINKED_RESOURCES)
         """Servers of resources that the results of tools link to. They may be gone."""
         self._level: LogLevel | None = None
+        self.find_roots: Callable[[Connection], Sequence[Mapping[str, Any]]] = lambda connection: ()
+        """Returns the roots of the clients that may use a server."""
+        self._moved = asyncio.Event()
+        """Set on any change of a server's state or lists, for `wait_until_settled`."""
         self._apply_lock = asyncio.Lock()
         self._scans = SlidingWindow(MAX_SCANS, SCAN_SECONDS)
         self._refresh_requests = RefreshRequests(folder)
@@ -178,6 +183,20 @@ class Fleet:
         if (member := self._members.get(name)) is not None:
             await _refresh(list(member.lists.values()), member.connection.settings.capabilities_timeout_seconds)
             self._announce_now()
+
+    def _list_roots(self, name: str) -> Sequence[Mapping[str, Any]]:
+        connection = self.servers.get(name)
+        return () if connection is None else self.find_roots(connection)
+
+    async def wait_until_settled(self) -> dict[str, str]:
+        """Wait until every server has returned its lists or can't be connected to. Return the states by name.
+
+        The timeouts of each server limit the wait.
+        """
+        while not all(member.is_settled for member in self._members.values()):
+            self._moved.clear()
+            await self._moved.wait()
+        return {name: str(described["state"]) for name, described in self.describe().items()}
 
     def set_level(self, level: LogLevel) -> None:
         """Lower the log level of all servers.
@@ -321,6 +340,7 @@ class Fleet:
             protocol_version=settings.protocol_version or self._settings.protocol_version,
             on_notification=self._on_notification,
             on_status=self._on_status,
+            options=SessionOptions(list_roots=partial(self._list_roots, name)),
         )
         if self._level is not None:
             connection.set_level(self._level)
@@ -346,6 +366,7 @@ class Fleet:
     def _on_status(self, connection: Connection) -> None:
         member = self._members.get(connection.name)
         has_come_up = member is not None and member.connection is connection and member.status_changed()
+        self._moved.set()
         if self._counts is not None and has_come_up:
             self._counts.count_server_session(connection.name)
         self._count_states()
@@ -360,6 +381,7 @@ class Fleet:
         """Mark the catalogue as outdated, as when the reserved names change, and announce changes shortly after."""
         self._cached_catalogue = None
         self.revision += 1
+        self._moved.set()
         if self._counts is not None:
             self._counts.set_held_tools(len(self.held_tools))
         if self._telling is None:

@@ -245,6 +245,12 @@ class Member:
         if (self.held, self._pin_error) != before:
             self._on_change()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server has returned or refused its lists, or can't be connected to."""
+        lists = self.lists.values()
+        return self._had_error or all(self._is_live[each.name] or each.error is not None for each in lists)
+
     def is_stale(self, name: ListName) -> bool:
         """Whether a list is only the last known one."""
         return self._had_error or not self._is_live[name]
