@@ -145,9 +145,13 @@ def test_variables_are_filled_into_every_text_of_a_server(text: str, filled: str
         ("${}", "${…} must contain the name of an environment variable; write $${ for a literal ${"),
     ],
 )
-def test_what_cannot_be_filled_in_is_told_with_its_key(text: str, problem: str) -> None:
-    assert problems({**STDIO, "env": {"K": text}}) == [f"mcpServers.one.env.K: {problem}"]
-    assert problems({**STDIO, "args": ["a", text]}) == [f"mcpServers.one.args[1]: {problem}"]
+def test_a_server_with_a_variable_that_cannot_be_filled_in_is_disabled_with_the_reason(text: str, problem: str) -> None:
+    assert server({**STDIO, "env": {"K": text}}).problem == f"env.K: {problem}"
+    assert server({**STDIO, "args": ["a", text]}).problem == f"args[1]: {problem}"
+    one = server({"url": f"{text}/sse", "call_timeout_seconds": text, "headers": {"A": "b"}})
+    assert (one.enabled, one.kind, one.where) == (False, "sse", f"{text}/sse")
+    assert one.problem == f"url: {problem}; call_timeout_seconds: {problem}"
+    assert problems({**STDIO, "env": {"K": text}, "comand": "x"})[0].startswith("mcpServers.one.comand: unknown key")
 
 
 def test_a_server_that_is_switched_off_may_wait_for_its_variables() -> None:
@@ -165,8 +169,9 @@ def test_a_file_of_variables_that_cannot_be_read_is_told(tmp_path: Path) -> None
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b"A=" + b"x" * 2_000_000)
     for path, words in (("no", "no such file"), ("pipe", "is not a regular file"), ("large", "is larger than")):
-        (problem,) = problems({**STDIO, "envFile": str(tmp_path / path)})
-        assert problem.startswith("mcpServers.one.envFile: ")
+        problem = server({**STDIO, "envFile": str(tmp_path / path)}).problem
+        assert problem is not None
+        assert problem.startswith("envFile: ")
         assert words in problem
 
 

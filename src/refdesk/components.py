@@ -96,6 +96,10 @@ class Desk:
         given = dict(arguments) if isinstance(arguments, Mapping) else arguments
         return await self.handle(Call("tools/call", {"name": tool, "arguments": given}, caller))
 
+    async def servers_ready(self) -> dict[str, str]:
+        """Wait until the downstream servers have listed their tools or can't be connected to; return their states."""
+        return await self.fleet.wait_until_settled()
+
     async def measure(self) -> None:
         """Update the metrics that are only measured on request."""
         with suppress(DependencyError):  # reported by `readiness`, and the last values stay
@@ -115,11 +119,15 @@ class Desk:
             "cache": {"state": "ok", "entries": len(self.cache), "bytes": self.cache.bytes, **redis},
             **self.authenticate.describe(),
         }
-        if servers := self.fleet.describe():
-            is_healthy = all(server["state"] != "Error" for server in servers.values())
+        servers, problem = self.fleet.describe(), self.own_servers.find_problem()
+        if servers or problem:
+            is_healthy = not problem and all(server["state"] != "Error" for server in servers.values())
             if self.config.auth.required:  # the endpoint is public
                 servers = {name: {"state": server["state"]} for name, server in servers.items()}
+                problem = problem and "a file of servers is invalid; see the log"
             checks["downstream"] = {"state": "ok" if is_healthy else "degraded", "servers": servers}
+            if problem:
+                checks["downstream"]["problem"] = problem
         try:
             engine = {"state": "ok", "detail": await self.engine.check()}
             if problems := self.engine.problems():
@@ -227,7 +235,7 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
         list_server_files(config), lambda: load_servers(config, os.environ).servers, apply, found.servers
     )
     async with in_background(watcher.follow()):
-        yield OwnServers(config, os.environ, watcher.reload_servers)
+        yield OwnServers(config, os.environ, watcher.reload_servers, lambda: watcher.problem)
 
 
 async def register_tools(desk: Desk, stack: AsyncExitStack) -> None:

@@ -334,6 +334,10 @@ class ServerAway(DependencyError):
     """A downstream server is unreachable."""
 
 
+class ServerConnectTimeout(ServerAway, TimeoutError):
+    """A downstream server did not connect in time."""
+
+
 class ServerGone(DependencyError):
     """A downstream server disconnected during the call."""
 

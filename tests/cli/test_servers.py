@@ -19,6 +19,7 @@ from refdesk.cli import main
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import ServersFile
 from refdesk.downstream.fleet.pins import Pins
+from refdesk.downstream.fleet.refresh_requests import RefreshRequests
 from tests.processes import started_server
 from tests.waiting import eventually
 
@@ -132,6 +133,23 @@ def test_a_server_that_cannot_be_used_is_not_switched_on(run: Run, file: Servers
     for action in ("enable", "test"):
         assert "command: environment variable NOT_SET_ANYWHERE is not set" in run(action, "a", code=1)
     assert file.entries()["a"]["disabled"] is True
+
+
+def test_a_running_desk_is_asked_to_refresh_lists(run: Run, output: CommandOutput, tmp_path: Path) -> None:
+    run("add", "a", "--", "x")
+    requests = RefreshRequests(tmp_path / "data" / "downstream")
+    assert run("refresh", "a", "--json") == {"refreshed": "a"}
+    assert "the lists are refreshed when it starts" in output.err
+    assert (requests.take(), requests.take()) == (["a"], [])
+    assert "no server named 'b'" in run("refresh", "b", code=1)
+
+
+def test_a_server_without_its_variable_is_listed_with_the_reason(run: Run, file: ServersFile) -> None:
+    file.add({"a": {"url": "${NOT_SET_ANYWHERE}"}, "b": {"command": "x"}})
+    listed = run("list", "--json", code=1)
+    assert [one["name"] for one in listed["servers"]] == ["a", "b"]
+    assert listed["problems"][0].startswith("a: url: environment variable NOT_SET_ANYWHERE is not set")
+    assert "'a' cannot be started: url: environment variable NOT_SET_ANYWHERE" in run("logs", "a", code=1)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ ADMINISTERS: dict[str, dict[str, Any]] = {
     "tenants": {},
     "server_log": {"name": "x"},
     "set_server": {"name": "x", "enabled": True},
+    "refresh_server": {"name": "x"},
     "approve": {"name": "x"},
 }
 KEYS = [

@@ -74,7 +74,8 @@ async def call_tool(server: RunningServer, tool: str, key: str = "", **arguments
 async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, own: Callable[..., None]) -> None:
     own(tools=stdio())
     async with serve(embedding__source="none") as server:
-        found = await running(server, "tools")
+        await running(server, "tools")
+        found = (await act(server, "refresh_server", name="tools"))["server"]
         assert (found["transport"], found["enabled"], found["can_change"]) == ("stdio", True, True)
         assert found["breaker"]["state"] == "closed"
         assert (found["in_flight"], found["held"], found["last_error"], found["latency"]) == (0, [], None, None)
@@ -113,6 +114,37 @@ async def test_a_server_is_switched_off_and_on_at_once(serve: Serve, own: Callab
         await events.until(lambda events: events.of("servers")[-1]["servers"][0]["state"] == "Running")
 
 
+async def test_a_server_without_its_variable_is_disabled_with_the_reason_and_the_others_run(
+    serve: Serve, own: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    incomplete = {**stdio(), "env": {"API_KEY": "${NOT_SET_ANYWHERE}"}}
+    reason = (
+        "env.API_KEY: environment variable NOT_SET_ANYWHERE is not set; set it, or write ${NOT_SET_ANYWHERE:-default}"
+    )
+    own(tools=stdio(), web={"url": "${NO_URL}"})
+    async with serve(embedding__source="none", mcpServers={"new": incomplete}) as server:
+        await running(server, "tools")
+        own(tools=stdio(), more=stdio())
+        await call_tool(server, "more__echo", text="new")
+        found = await get_server(server, "new")
+        assert (found["state"], found["enabled"], found["last_error"]) == ("Error", True, reason)
+        checks = (await server.http.get("/ready")).json()["checks"]["downstream"]
+        assert checks["state"] == "degraded"
+        assert checks["servers"]["new"] == {"state": "Error", "message": reason}
+        logged = [vars(one)["fields"] for one in caplog.records if one.message == "downstream.unresolved"]
+        assert {one["server"]: one["why"] for one in logged}["new"] == reason
+        assert {one["server"] for one in logged} == {"new", "web"}
+
+        (tmp_path / "data" / "servers.json").write_text("{")
+
+        async def is_told() -> bool:
+            checks = (await server.http.get("/ready")).json()["checks"]["downstream"]
+            return checks["state"] == "degraded" and "servers.json" in checks.get("problem", "")
+
+        await eventually(is_told)
+        await call_tool(server, "tools__echo", text="still here")
+
+
 async def test_changed_tools_wait_until_they_are_approved_as_shown(serve: Serve, own: Callable[..., None]) -> None:
     own(tools=stdio(hold="new"))
     async with serve(embedding__source="none") as server:
@@ -120,6 +152,10 @@ async def test_changed_tools_wait_until_they_are_approved_as_shown(serve: Serve,
         assert found["tools"] == []
         held = {each["tool"]: each for each in found["held"]}
         assert held["echo"]["is_new"] is True
+        assert (held["echo"]["reason"], held["echo"]["approve"]) == (
+            "held: new tool",
+            "refdesk servers approve tools echo",
+        )
         assert '+  "name": "echo"' in held["echo"]["diff"]
         other = held["pid"]["sha256"]
         stale = await get_refusal(server, "approve", 400, name="tools", tool="echo", sha256=other)

@@ -112,4 +112,4 @@ async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
 
 
 def _asks_anyone(peer: Peer) -> bool:
-    return peer.has_ambiguous_requests
+    return peer.ambiguous_requests > 0

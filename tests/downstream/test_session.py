@@ -55,7 +55,7 @@ async def test_the_handshake_is_initialize_then_initialized_and_the_transport_is
         assert params["capabilities"] == {
             "sampling": {},
             "elicitation": {"form": {}, "url": {}},
-            "roots": {"listChanged": False},
+            "roots": {"listChanged": True},
         }
         assert session.server_profile.info == {"name": "loopback", "version": "1"}
         assert not session.server_profile.is_modern

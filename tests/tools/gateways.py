@@ -72,6 +72,41 @@ def quiet() -> McpServerConfig:
     return McpServerConfig.model_validate({"command": sys.executable, "args": ("-c", QUIET)})
 
 
+SHY = """
+import json, sys
+prompts, resources = [{"name": "first"}], [{"uri": "shy://first", "name": "first"}]
+def answer(method, params):
+    if method == "initialize":
+        info = {"name": "shy", "version": "1"}
+        capabilities = {"tools": {}, "prompts": {}, "resources": {}}
+        return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+    if method == "tools/call":
+        prompts.append({"name": "later"})
+        resources.append({"uri": "shy://later", "name": "later"})
+        return {"content": []}
+    return {
+        "tools/list": {
+            "tools": [{"name": "grow", "description": f"Grow {len(prompts)}", "inputSchema": {"type": "object"}}]
+        },
+        "prompts/list": {"prompts": prompts},
+        "prompts/get": {"messages": [], "description": params.get("name")},
+        "resources/list": {"resources": resources},
+        "resources/templates/list": {"resourceTemplates": []},
+        "resources/read": {"contents": [{"uri": params.get("uri"), "text": "found"}]},
+    }[method]
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        result = answer(asked["method"], asked.get("params") or {})
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def shy() -> McpServerConfig:
+    """A server that doesn't tell when its lists grow, and its one tool changes."""
+    return McpServerConfig.model_validate({"command": sys.executable, "args": ("-c", SHY)})
+
+
 @dataclass
 class Talker(Client):
     """A client of an older revision, with a session."""

@@ -25,7 +25,7 @@ from refdesk.tools.json_schema import Arguments
 from refdesk.tools.registry import Registry, Tool
 from tests.downstream.connecting import change_settings
 from tests.downstream.servers.talkative_tools import ICONS, META, TOOLS
-from tests.tools.gateways import Desk, Talker, open_test_desk, quiet, talkative, text_of
+from tests.tools.gateways import Desk, Talker, open_test_desk, quiet, shy, talkative, text_of
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -213,7 +213,7 @@ async def test_prompts_are_listed_got_and_completed_by_the_server(desk: Desk) ->
     greet = (await desk.ask("prompts/list"))["prompts"][0]
     assert greet["icons"] == ICONS
     assert greet["_meta"] == META
-    for name in ("talk__greet", "greet"):
+    for name in ("talk__greet", "talk:greet", "greet"):
         got = await desk.ask("prompts/get", name=name, arguments={"name": "Ada"})
         assert got["description"] == "Say hello to Ada"
     completed = await desk.ask(
@@ -268,6 +268,63 @@ async def test_lists_that_are_to_be_asked_for_each_time_are_as_they_are_now(tmp_
         server = desk.fleet.servers["talk"]
         await server.request("tools/call", {"name": "grow", "arguments": {}})
         assert "talk__grown_1" in await desk.names()
+
+
+async def test_a_name_that_no_list_has_is_looked_for_in_refreshed_lists(tmp_path: Path) -> None:
+    async with open_test_desk(tmp_path, {"shy": shy(), "talk": talkative()}) as desk:
+        for missing in ("shy:later", "shy__later", "later"):
+            with pytest.raises(UnknownPrompt):
+                await desk.ask("prompts/get", name=missing)
+        with pytest.raises(UnknownResource):
+            await desk.ask("resources/read", uri="shy://later")
+        await desk.call("shy__grow")
+        found = await desk.ask("resources/read", uri="shy://later")
+        assert found == {"contents": [{"uri": "shy://later", "text": "found"}]}
+        for name in ("shy:later", "shy__later", "later"):
+            assert (await desk.ask("prompts/get", name=name))["description"] == "later"
+        sent = [method for method, _ in desk.connection("talk").requests]
+        assert not {"resources/read", "prompts/get"} & set(sent)
+
+
+async def test_a_held_tool_says_so_and_how_to_approve_it(tmp_path: Path) -> None:
+    async with open_test_desk(tmp_path, {"shy": shy(), "talk": talkative()}) as desk:
+        await desk.call("shy__grow")
+        assert "_meta" not in await desk.ask("tools/list")
+        await desk.fleet.refresh_server("shy")
+        for name in ("shy__grow", "shy:grow"):
+            with pytest.raises(UnknownTool) as caught:
+                await desk.call(name)
+            assert caught.value.detail == (
+                f"Tool {name!r} is held: definition changed. It can be called once it's approved in the console, or "
+                "with `refdesk servers approve shy grow`"
+            )
+        held = {
+            "name": "shy__grow",
+            "reason": "held: definition changed",
+            "approve": "refdesk servers approve shy grow",
+        }
+        assert (await desk.ask("tools/list"))["_meta"] == {"refdesk/held": [held]}
+        stranger = Caller(servers=frozenset({"talk"}))
+        assert "_meta" not in await desk.ask("tools/list", stranger)
+        with pytest.raises(UnknownTool, match=r"Unknown tool 'shy__grow'; see tools/list"):
+            await desk.call("shy__grow", caller=stranger)
+
+
+async def test_a_denied_tool_is_not_taken_for_one_of_another_server(tmp_path: Path) -> None:
+    servers = {"one": talkative(tools={"deny": ["echo"]}), "two": talkative()}
+    async with open_test_desk(tmp_path, servers) as desk:
+        for name in ("one__echo", "one:echo", "ten__echo"):
+            with pytest.raises(UnknownTool, match=f"Unknown tool '{name}'") as caught:
+                await desk.call(name)
+            assert "two__" not in caught.value.detail
+        with pytest.raises(UnknownTool, match="did you mean 'two__echo'"):
+            await desk.call("two__ehco")
+
+
+async def test_clients_may_not_keep_what_they_read_from_a_server(desk: Desk) -> None:
+    modern = Talker(uses_input_required=True)
+    assert (await desk.ask("resources/read", client=modern, uri="talk://document/7"))["ttlMs"] == 0
+    assert "ttlMs" not in await desk.ask("resources/read", uri="talk://document/7")
 
 
 async def test_a_uri_is_sent_to_no_server_that_does_not_offer_it(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ def check(arguments: SimpleNamespace) -> None:
     """Run `refdesk check`; with `--show`, print every setting with its value and source."""
     config = load_settings(arguments, serves=True)
     require_support(config)
-    for warning in (*config.warnings, *map(str, load_servers(config, os.environ).warnings)):
+    found = load_servers(config, os.environ)
+    disabled = [f"{name}: {one.problem}; the server is disabled" for name, one in found.servers.items() if one.problem]
+    for warning in (*config.warnings, *map(str, found.warnings), *disabled):
         print_message(warning)
     settings = describe_settings(config)
     if arguments.json:

@@ -517,6 +517,8 @@ async def check_servers(context: CheckContext) -> Sequence[Finding]:
 
 
 async def _check_server(name: str, server: McpServerConfig, live: Any, context: CheckContext) -> Finding:
+    if server.problem:
+        return fail(f"{name}: {server.problem}", "Refdesk runs without this server until then")
     if not server.enabled:
         return ok(f"{name}: disabled")
     log = f"`refdesk servers logs {name}` shows its output"

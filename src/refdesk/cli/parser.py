@@ -299,6 +299,9 @@ _server_actions = [
         function="import_servers",
     ),
     command(
+        "refresh", "Have a running Refdesk refresh the lists of a server", _server, module="servers", function="refresh"
+    ),
+    command(
         "logs",
         "Show what a server wrote to standard error",
         _server,

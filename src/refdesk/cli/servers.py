@@ -18,7 +18,7 @@ from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.terminal import print_json, print_message, print_result, print_table, sanitize
 from refdesk.config.models import Config
 from refdesk.config.placeholders import SERVER_VARIABLE, is_secret_name, map_strings
-from refdesk.config.server_entries import get_server_key, read_entries
+from refdesk.config.server_entries import ServerEntries, get_server_key, read_entries
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.files.client_files import (
     CLIENTS,
@@ -30,6 +30,7 @@ from refdesk.downstream.files.client_files import (
 )
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, require_own, switch, usable
+from refdesk.downstream.fleet.refresh_requests import RefreshRequests
 from refdesk.errors import CannotOpen, ConfigError, InvalidArguments, Problem
 from refdesk.validation import nearest_name
 
@@ -56,6 +57,7 @@ def servers(arguments: SimpleNamespace) -> int:
     for entry in facts:
         entry["live"] = live.get(entry["name"]) if live is not None else None
     problems = [str(fault) for fault in stored.faults]
+    problems += [f"{entry['name']}: {entry['problem']}; the server is disabled" for entry in facts if entry["problem"]]
     if arguments.json:
         print_json({"running": live is not None, "servers": facts, "problems": problems})
         return 1 if problems else 0
@@ -75,12 +77,13 @@ def _describe(name: str, server: McpServerConfig, source: str) -> dict[str, Any]
         "enabled": server.enabled,
         "session": server.session,
         "source": source,
+        "problem": server.problem,
     }
 
 
 def _format_row(entry: Mapping[str, Any]) -> Sequence[str]:
     live = entry["live"]
-    state = "enabled" if entry["enabled"] else "disabled"
+    state = "enabled" if entry["enabled"] else "unusable" if entry["problem"] else "disabled"
     if isinstance(live, Mapping) and isinstance(live.get("state"), str):
         message = live.get("message")
         state = f"{live['state']}({message})" if message else live["state"]
@@ -150,6 +153,17 @@ def change(arguments: SimpleNamespace) -> None:
     print_result({f"{action}d": name}, f"{action.capitalize()}d server {sanitize(name)!r}.", arguments.json)
 
 
+def refresh(arguments: SimpleNamespace) -> None:
+    """Run `refdesk servers refresh`."""
+    config, name = load_settings(arguments), arguments.name
+    require_server(config, name)
+    RefreshRequests(config.data_path / "downstream").add(name)
+    desk = probe_desk(config.own_url)
+    if desk is None or not desk.is_refdesk:
+        print_message(f"no server runs at {config.own_url}; the lists are refreshed when it starts")
+    print_result({"refreshed": name}, f"Requested the lists of server {sanitize(name)!r} again.", arguments.json)
+
+
 def logs(arguments: SimpleNamespace) -> None:
     """Run `refdesk servers logs`."""
     config, name = load_settings(arguments), arguments.name
@@ -167,11 +181,12 @@ def logs(arguments: SimpleNamespace) -> None:
 
 def require_server(config: Config, name: str) -> McpServerConfig:
     """Return a usable server by name; raise InvalidArguments with a suggestion or with its faults."""
-    if name in config.mcpServers:
-        return config.mcpServers[name]
-    stored = ServersFile(config.servers_path).read(os.environ)
-    if name in stored.servers:
-        return stored.servers[name]
+    stored = ServersFile(config.servers_path).read(os.environ) if name not in config.mcpServers else ServerEntries()
+    server = config.mcpServers.get(name) or stored.servers.get(name)
+    if server is not None and server.problem is None:
+        return server
+    if server is not None:
+        raise InvalidArguments([Problem("NAME", f"{name!r} cannot be started: {server.problem}")])
     if faults := stored.broken.get(name):
         raise InvalidArguments([Problem("NAME", "; ".join(map(str, faults)))])
     nearest = nearest_name(name, [*config.mcpServers, *stored.servers])

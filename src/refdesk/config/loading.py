@@ -129,7 +129,7 @@ def _read_servers(values: dict[str, SettingValue], environ: Mapping[str, str]) -
     setting = values.get(SERVERS)
     if setting is None:
         return ServerEntries()
-    entries = read_entries(setting.value, environ, source=setting.source, folder=Path.cwd())
+    entries = read_entries(setting.value, environ, source=setting.source, folder=Path.cwd(), keep_unresolved=True)
     values[SERVERS] = SettingValue(SERVERS, entries.servers, setting.source)
     return entries
 

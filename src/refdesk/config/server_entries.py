@@ -19,7 +19,7 @@ from refdesk.config.messages import Fault, describe_kind, describe_unknown_key, 
 from refdesk.config.placeholders import expand_for_server
 from refdesk.config.server_model import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.setting_keys import SERVERS
-from refdesk.config.types import MASK, is_encodable
+from refdesk.config.types import MASK, Url, is_encodable
 from refdesk.support.fs import read_plain_text
 
 NAME = re.compile(r"(?! )[A-Za-z0-9._ -]{1,64}(?<! )")
@@ -38,6 +38,9 @@ MAX_VALUES = 10_000
 
 MAX_ENV_FILE_BYTES = 1_048_576
 """A larger file isn't a list of variables."""
+
+_VALID_UNEXPANDED = ("command", "args", "env", "headers", "cwd")
+"""Keys whose values are valid with unexpanded variables."""
 
 _LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=\s*(?P<value>.*?)\s*", re.ASCII)
 
@@ -69,7 +72,9 @@ class _EntryReader:
     environ: Mapping[str, str]
     folder: Path
     secrets: set[str] = field(default_factory=set)
-    faults: list[Fault] = field(default_factory=list)
+    unresolved: list[Fault] = field(default_factory=list)
+    """Variables that can't be expanded, and files of variables that can't be read."""
+    unreadable: list[Fault] = field(default_factory=list)
     values: int = 0
 
     def fault(self, text: str, *steps: object) -> Fault:
@@ -84,8 +89,10 @@ class _EntryReader:
         if isinstance(raw, str):
             problems: list[str] = []
             text = expand_for_server(raw, self.environ, self.folder, problems, self.secrets)
-            problems = problems if is_encodable(text) else ["not UTF-8 text"]
-            self.faults += [self.fault(problem, *steps) for problem in dict.fromkeys(problems)]
+            if not is_encodable(text):
+                self.unreadable.append(self.fault("not UTF-8 text", *steps))
+            else:
+                self.unresolved += [self.fault(problem, *steps) for problem in dict.fromkeys(problems)]
             return text
         if isinstance(raw, Mapping):
             return {name: self.expand(item, *steps, name) for name, item in raw.items()}
@@ -95,9 +102,18 @@ class _EntryReader:
 
 
 def read_entries(
-    raw: Any, environ: Mapping[str, str], *, source: str, folder: Path, key: str = SERVERS
+    raw: Any,
+    environ: Mapping[str, str],
+    *,
+    source: str,
+    folder: Path,
+    key: str = SERVERS,
+    keep_unresolved: bool = False,
 ) -> ServerEntries:
-    """Parse every server of a mapping, leaving out those with faults. Relative paths are relative to `folder`."""
+    """Parse every server of a mapping, leaving out those with faults. Relative paths are relative to `folder`.
+
+    With `keep_unresolved`, a server whose variables can't be expanded is kept, disabled and with its `problem`.
+    """
     out = ServerEntries()
     if not isinstance(raw, Mapping):
         out.faults.append(Fault(source, key, f"expected a mapping of names to servers, not {describe_kind(raw)}"))
@@ -111,7 +127,7 @@ def read_entries(
         elif not isinstance(entry, Mapping):
             out.reject(name, [reader.fault(f"expected a mapping, not {describe_kind(entry)}")])
         else:
-            _read_entry(out, name, entry, reader)
+            _read_entry(out, name, entry, reader, keep_unresolved)
     return out
 
 
@@ -120,7 +136,9 @@ def get_server_key(fault: Fault, name: str) -> str:
     return fault.key.removeprefix(f"{SERVERS}.{quoted(name)}").lstrip(".")
 
 
-def _read_entry(out: ServerEntries, name: str, entry: Mapping[Any, Any], reader: _EntryReader) -> None:
+def _read_entry(
+    out: ServerEntries, name: str, entry: Mapping[Any, Any], reader: _EntryReader, keep_unresolved: bool
+) -> None:
     translated = translate(entry)
     out.written[name] = {key: translated.entry[key] for key in (*KEYS, ENV_FILE) if key in translated.entry}
     out.warnings += [reader.fault(text, key) for key, text in translated.warnings]
@@ -136,11 +154,15 @@ def _read_entry(out: ServerEntries, name: str, entry: Mapping[Any, Any], reader:
         try:
             values["env"] = {**_read_env_file(env_file, reader.folder), **env}
         except ValueError as error:
-            reader.faults.append(reader.fault(str(error), ENV_FILE))
+            reader.unresolved.append(reader.fault(str(error), ENV_FILE))
+    known = {key: value for key, value in values.items() if key in KEYS}
     if values.get("enabled") is not False:
         # A disabled server may be incomplete: that is a common reason to disable it.
-        faults += reader.faults
-    known = {key: value for key, value in values.items() if key in KEYS}
+        faults += reader.unreadable
+        if reader.unresolved and keep_unresolved:
+            known = _disable(known, reader)
+        else:
+            faults += reader.unresolved
     secrets = tuple(map(SecretStr, sorted(reader.secrets)))
     try:
         server = McpServerConfig.model_validate({**known, "filled_in": secrets})
@@ -151,7 +173,19 @@ def _read_entry(out: ServerEntries, name: str, entry: Mapping[Any, Any], reader:
     if faults:
         out.reject(name, faults)
     else:
-        out.servers[name] = server
+        raw_url = values.get("url") if server.problem else None
+        out.servers[name] = server.model_copy(update={"url": Url(raw_url)}) if isinstance(raw_url, str) else server
+
+
+def _disable(known: Mapping[str, Any], reader: _EntryReader) -> dict[str, Any]:
+    """Return the values of a server that lacks variables, without those that are invalid until it has them."""
+    paths = [fault.key.removeprefix(f"{reader.key}.") for fault in reader.unresolved]
+    incomplete = {re.split(r"[.[]", path)[0] for path in paths}.difference(_VALID_UNEXPANDED)
+    rest = {key: value for key, value in known.items() if key not in incomplete}
+    if "url" in incomplete:
+        rest["url"] = "http://unresolved.invalid"
+    problem = "; ".join(f"{path}: {fault.text}" for path, fault in zip(paths, reader.unresolved, strict=True))
+    return {**rest, "enabled": False, "problem": problem}
 
 
 def _read_env_file(path: Any, folder: Path) -> dict[str, str]:

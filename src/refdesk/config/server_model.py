@@ -90,6 +90,8 @@ class McpServerConfig(ConfigSection):
     forward_token: bool = setting(False, "Forward the caller's credential to the server, over HTTP.")
     filled_in: tuple[SecretStr, ...] = Field((), exclude=True, repr=False)
     """Secrets from the environment that were expanded into the fields above."""
+    problem: str | None = Field(None, exclude=True)
+    """Why the server is disabled although it's configured: it lacks a variable or its file of variables."""
 
     @property
     def kind(self) -> TransportKind:

@@ -55,7 +55,7 @@ class Console:
             self.feed.metrics,
             *(documents.collections, documents.documents, documents.document, documents.read),
             *(documents.create_collection, documents.delete_collection, documents.delete_documents, documents.retry),
-            *(servers.servers, servers.server_log, servers.set_server, servers.approve),
+            *(servers.servers, servers.server_log, servers.set_server, servers.refresh_server, servers.approve),
             *(self.keys, self.make_key, self.revoke_key, self.tenants),
         ]
         for method in methods:

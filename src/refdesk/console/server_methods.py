@@ -13,7 +13,14 @@ from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.config.server_model import McpServerConfig
-from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams, translate_argument_names
+from refdesk.console.params import (
+    ApproveParams,
+    NameParams,
+    NoParams,
+    ServerLogParams,
+    SetServerParams,
+    translate_argument_names,
+)
 from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.files.servers_file import OwnServers
 from refdesk.downstream.fleet.exposure import ExposedItem
@@ -77,6 +84,13 @@ class Servers:
         await self.settings.reload_servers()
         return await self._serialize_changed(params.name, call.caller)
 
+    async def refresh_server(self, call: Call) -> dict[str, Any]:
+        """Refresh the lists of a server, like `refdesk servers refresh`."""
+        params = NameParams.of(call)
+        self._require_visible(params.name, call.caller)
+        await self.fleet.refresh_server(params.name)
+        return await self._serialize_changed(params.name, call.caller)
+
     async def approve(self, call: Call) -> dict[str, Any]:
         """Approve or reject held tools, like `refdesk servers approve`. Takes effect at once."""
         params = ApproveParams.of(call)
@@ -135,8 +149,9 @@ class Servers:
         connection = self.fleet.servers.get(name)
         held = len(self._list_held(name, caller, settings))
         if connection is None:
-            stopped = {"state": "Stopped", "breaker": "closed", "in_flight": 0, "last_error": None}
-            return {"name": name, "enabled": False, "held": held, **stopped}
+            state = "Error" if settings.problem else "Stopped"
+            stopped = {"state": state, "breaker": "closed", "in_flight": 0, "last_error": settings.problem}
+            return {"name": name, "enabled": settings.problem is not None, "held": held, **stopped}
         described = connection.describe()
         running = {key: described[key] for key in ("state", "breaker", "in_flight")}
         return {"name": name, "enabled": True, "held": held, **running, "last_error": described.get("message")}
@@ -164,6 +179,8 @@ class Servers:
                 {
                     "tool": held.tool,
                     "is_new": held.before is None,
+                    "reason": held.reason,
+                    "approve": held.approval,
                     "diff": "\n".join(held.iter_diff()),
                     "sha256": held.sha256,
                 }

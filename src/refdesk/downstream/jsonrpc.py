@@ -10,7 +10,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, Self
@@ -173,8 +173,17 @@ class Peer:
     It's the listener of its `transport`, which is set before anything is sent.
     """
 
-    def __init__(self, name: str, events: SessionEvents, fallback: Callbacks | None = None) -> None:
-        """`fallback` answers server requests that belong to no call. Without it they are rejected."""
+    def __init__(
+        self,
+        name: str,
+        events: SessionEvents,
+        fallback: Callbacks | None = None,
+        list_roots: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
+    ) -> None:
+        """`fallback` answers server requests that belong to no call. Without it they are rejected.
+
+        `list_roots` returns the roots for a server that asks for them without naming a call.
+        """
         self.name = name
         self._events = events
         self.transport: Transport | None = None
@@ -182,12 +191,18 @@ class Peer:
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
         self._fallback = None if fallback is None else PendingRequest(self._loop.create_future(), fallback)
+        self._list_roots = list_roots
         self._tasks = TaskSet()
         self._unsent = 0
         self.garbage = 0
         """Number of invalid messages and of responses to unknown requests."""
-        self.has_ambiguous_requests = False
-        """Whether the server has sent requests during calls without naming the call they belong to."""
+        self.ambiguous_requests = 0
+        """Number of requests that the server has sent during calls without naming the call they belong to."""
+
+    @property
+    def callers(self) -> int:
+        """Number of pending requests that a request of the server may belong to."""
+        return sum(pending.callbacks is not None for pending in self._pending.values())
 
     async def request(
         self,
@@ -231,6 +246,10 @@ class Peer:
     async def notify(self, method: str) -> None:
         """Send a notification without parameters."""
         await self._require_transport().send({"jsonrpc": "2.0", "method": method})
+
+    def notify_in_background(self, method: str) -> None:
+        """Send a notification without parameters that nobody awaits."""
+        self._send_in_background({"jsonrpc": "2.0", "method": method})
 
     async def close(self) -> None:
         """Cancel all background tasks. The transport is closed by its owner."""
@@ -313,9 +332,13 @@ class Peer:
         if method == "ping":
             self._respond(id, {"result": {}})
             return
+        if method == "roots/list" and related is None and (roots := list(self._list_roots())):
+            # They are for the whole session, whichever call is pending.
+            self._respond(id, {"result": {"roots": roots}})
+            return
         # Without a pending call the request isn't ambiguous: some servers ask for roots first.
         if related is None and any(pending.callbacks is not None for pending in self._pending.values()):
-            self.has_ambiguous_requests = True
+            self.ambiguous_requests += 1
         pending = self._find_related(related)
         if pending is not None and related is None:
             # Any call of this client may be meant, so the requests are spread over them.
@@ -394,7 +417,7 @@ class Peer:
 
     def _transfer_server_requests(self, pending: PendingRequest) -> None:
         """Move open server requests to another call of the same client, or cancel them."""
-        others = self._list_same_client(pending) if self.has_ambiguous_requests else []
+        others = self._list_same_client(pending) if self.ambiguous_requests else []
         if not others:
             for task in pending.server_requests.values():
                 task.cancel()

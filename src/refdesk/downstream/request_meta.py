@@ -34,6 +34,9 @@ CLIENT_CAPABILITIES: Mapping[str, Any] = {
 }
 """Capabilities declared to servers on behalf of all clients. A client that lacks one rejects the request."""
 
+GATEWAY_CAPABILITIES: Mapping[str, Any] = {**CLIENT_CAPABILITIES, "roots": {"listChanged": True}}
+"""The same in the handshake of the gateway, which tells servers about changed roots."""
+
 METHOD_HEADER, NAME_HEADER, PARAM_HEADER = "mcp-method", "mcp-name", "mcp-param-"
 
 _NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -17,8 +17,8 @@ import orjson
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Callbacks, Message, Peer, Transport, TransportListener
 from refdesk.downstream.request_meta import (
-    CLIENT_CAPABILITIES,
     CLIENT_INFO,
+    GATEWAY_CAPABILITIES,
     HANDSHAKE_VERSIONS,
     MODERN_VERSIONS,
     NEWEST_HANDSHAKE,
@@ -31,7 +31,15 @@ from refdesk.downstream.request_meta import (
     find_mirrored_arguments,
     strip_envelope,
 )
-from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
+from refdesk.errors import (
+    DependencyError,
+    RefdeskError,
+    ServerAway,
+    ServerConnectTimeout,
+    ServerGone,
+    ServerRefused,
+    ServerTalksNonsense,
+)
 from refdesk.support.tasks import TaskSet, wait_all
 
 logger = logging.getLogger(__name__)
@@ -97,13 +105,15 @@ class ServerProfile:
 class SessionOptions:
     """Client side of a session: declared capabilities, acceptance check, fallback callbacks and name."""
 
-    capabilities: Mapping[str, Any] = field(default_factory=lambda: CLIENT_CAPABILITIES)
+    capabilities: Mapping[str, Any] = field(default_factory=lambda: GATEWAY_CAPABILITIES)
     check: Callable[[ServerProfile], None] | None = None
     """Raises a RefdeskError to reject a server before the handshake completes."""
     fallback: Callbacks | None = None
     """Callbacks for server requests that belong to no call."""
     client_info: Mapping[str, Any] = field(default_factory=lambda: CLIENT_INFO)
     """Name and version that the client introduces itself with."""
+    list_roots: Callable[[], Sequence[Mapping[str, Any]]] = tuple
+    """Returns the roots of all clients, for servers that ask for roots without naming a call."""
 
 
 DEFAULT_OPTIONS = SessionOptions()
@@ -155,7 +165,7 @@ class Session:
         self.name = name
         self.owner = owner
         self.on_notification = on_notification
-        self.peer = Peer(name, self, options.fallback)
+        self.peer = Peer(name, self, options.fallback, options.list_roots)
         self.server_profile = ServerProfile("", {})
         """What the server declared in the handshake."""
         self.is_open = False
@@ -164,8 +174,8 @@ class Session:
         """Arguments to repeat in headers, by tool, from the last tool list."""
         self.level: str | None = None
         """Log level for servers without a handshake, sent with each request."""
-        self.has_answered = False
-        """Whether the server has answered anything since the handshake."""
+        self.answers = 0
+        """Number of calls that the server has answered since the handshake."""
         self.used_at = 0.0
         self.in_flight = 0
         """Number of calls that wait for an answer."""
@@ -218,7 +228,7 @@ class Session:
         try:
             answer = await work(self)
         except ServerRefused:
-            self.has_answered = True
+            self.answers += 1
             raise
         except ServerGone as error:
             if self._is_loss_reported:
@@ -227,7 +237,7 @@ class Session:
             raise
         finally:
             self.in_flight -= 1
-        self.has_answered = True
+        self.answers += 1
         return answer
 
     async def list_all(self, name: ListName) -> list[Message]:
@@ -434,9 +444,9 @@ class Session:
         """Return the error for a session that couldn't be opened."""
         server = f"The server {self.name!r}"
         match error:
-            case TimeoutError():
+            case TimeoutError() if not isinstance(error, RefdeskError):
                 did = "answer the handshake" if self.peer.transport is not None else "start"
-                return ServerAway(f"{server} did not {did} within {seconds:g} s")
+                return ServerConnectTimeout(f"{server} did not {did} within {seconds:g} s")
             case ServerRefused():
                 return ServerAway(f"{server} rejected the handshake: {error.detail[:500]}")
             case ServerGone():
@@ -453,6 +463,7 @@ class Session:
             self._liveness_check = self.background.spawn(self._probe(seconds))
 
     async def _probe(self, seconds: float) -> None:
+        answers = self.answers
         try:
             async with asyncio.timeout(seconds):
                 await self.request("server/discover" if self.server_profile.is_modern else "ping")
@@ -460,8 +471,8 @@ class Session:
             return  # an error is an answer, too
         except (DependencyError, TimeoutError) as error:
             is_there = isinstance(error, DependencyError) and error.retry_after is not None
-            # With calls in flight the server may just be too busy to answer.
-            if not is_there and not self.in_flight:
+            # A server that answers calls meanwhile is only too busy for the probe.
+            if not is_there and self.answers == answers:
                 why = error.detail if isinstance(error, DependencyError) else f"it did not answer within {seconds:g} s"
                 self.peer.on_close(ServerAway(f"The server {self.name!r} no longer responds: {why[:500]}"))
 

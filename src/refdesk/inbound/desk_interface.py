@@ -78,6 +78,13 @@ class DownstreamServers(Protocol):
 
     def set_level(self, level: LogLevel) -> None: ...
 
+    @property
+    def uses_roots(self) -> bool:
+        """Whether there are servers that may ask for roots."""
+
+    def set_roots(self, client: object, caller: Caller, roots: Sequence[Mapping[str, Any]]) -> None:
+        """Set the roots of a client, empty when it leaves."""
+
     def instructions(self, caller: Caller) -> str: ...
 
 

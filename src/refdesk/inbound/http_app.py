@@ -363,6 +363,7 @@ class McpEndpoint:
         else:
             stream = EventStream(send, _build_headers(session))
             session.attach(stream, last_event_id)
+            self._dispatcher.request_roots(session)
             if self._is_draining:
                 stream.finish()
             try:

@@ -67,7 +67,7 @@ CONSOLE_RULES: Mapping[str, ConsoleRule] = {
         ConsoleRule(("docs", "r2r")): "collections documents document read",
         ConsoleRule(("r2r",), writes=True): "create_collection delete_collection delete_documents retry",
         ConsoleRule(("downstream",)): "servers",
-        ConsoleRule(administers=True): "server_log set_server approve keys make_key revoke_key tenants",
+        ConsoleRule(administers=True): "server_log set_server refresh_server approve keys make_key revoke_key tenants",
     }.items()
     for action in actions.split()
 }

@@ -23,6 +23,9 @@ from refdesk.validation import shorten
 INSTRUCTIONS_CHARACTERS, ALL_INSTRUCTIONS_CHARACTERS = 600, 4000
 """Length of the instructions of one server, and of all: untrusted text that clients read on every turn."""
 
+MAX_ROOTS = 100
+"""Roots kept of one client."""
+
 SERVERS_URI = "refdesk://servers"
 
 SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "resources", "templates", "stale", "held")
@@ -55,6 +58,9 @@ class Gateway(Resources):
         registry.downstream = downstream
         registry.add_resources(downstream.results)
         registry.add_resources(self)
+        self._roots: dict[object, tuple[Caller, Sequence[Mapping[str, Any]]]] = {}
+        """Roots of the connected clients, by client."""
+        self._fleet.find_roots = self._find_roots
         self._fleet.listen(self._on_lists_changed)
         self._fleet.add_notification_listener(self._on_notification)
         if search is not None:
@@ -78,6 +84,29 @@ class Gateway(Resources):
     def unsubscribe(self, uri: str, caller: Caller) -> None:
         """Remove a subscription; unsubscribe at the server after the last one."""
         any(server.unsubscribe(uri, (caller.tenant, caller.user)) for server in self._fleet.servers.values())
+
+    @property
+    def uses_roots(self) -> bool:
+        """Whether there are servers that may ask for roots."""
+        return bool(self._fleet.servers)
+
+    def set_roots(self, client: object, caller: Caller, roots: Sequence[Mapping[str, Any]]) -> None:
+        """Set the roots of a client, empty when it leaves, and tell the servers that it may use."""
+        _, before = self._roots.pop(client, (caller, ()))
+        if roots:
+            self._roots[client] = caller, roots[:MAX_ROOTS]
+        if list(before) != list(roots):
+            for server in self._list_open_servers(caller) if _has_toolset(caller) else ():
+                server.announce_roots()
+
+    def _find_roots(self, server: Connection) -> Sequence[Mapping[str, Any]]:
+        """Return the roots of the clients that may use a server, without duplicates."""
+        open_to = [
+            roots
+            for caller, roots in self._roots.values()
+            if _has_toolset(caller) and server in self._list_open_servers(caller)
+        ]
+        return list({str(root.get("uri")): root for roots in open_to for root in roots}.values())
 
     def set_level(self, level: LogLevel) -> None:
         """Set the log level of the servers."""

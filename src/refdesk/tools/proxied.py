@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,8 +21,9 @@ from refdesk.documents.tokens import CHARACTERS_PER_TOKEN, measure_tokens
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import ExposedItem
 from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.downstream.fleet.pins import HeldTool
 from refdesk.downstream.jsonrpc import Callbacks
-from refdesk.errors import InvalidArguments, Problem, ServerRefused, ServerTalksNonsense, UnknownPrompt, UnknownTool
+from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense, UnknownPrompt, UnknownTool
 from refdesk.tools.input_requests import (
     MARGIN_SECONDS,
     NO_CALLBACKS,
@@ -38,6 +40,9 @@ COMPLETIONS_DECLARED = "2025-03-26"
 
 STALE_META = "refdesk/stale"
 """Metadata key of definitions whose server is currently unavailable."""
+
+MAX_LISTED_HELD = 50
+"""Tools in the metadata of `tools/list`. The console and `refdesk servers approve` have all of them."""
 
 LISTING_GRACE_SECONDS = 5.0
 """How long a running server may take to list its tools before lists without it are cacheable."""
@@ -249,10 +254,36 @@ class Downstream:
         item = self.fleet.catalogue.find_tool(name) if tool is None else None
         return self.tools.get(item.exposed) if item is not None else tool
 
+    def find_held(self, name: str, caller: Caller) -> HeldTool | None:
+        """Return a tool that waits for approval, by any of its names, if the caller may use it then."""
+        item = self.fleet.catalogue.find_held(name)
+        is_open = item is not None and self.is_reachable(caller, item.connection, item.original)
+        return self.fleet.held_tools.get(f"{item.connection.name}:{item.original}") if item and is_open else None
+
+    def list_held(self, caller: Caller) -> list[dict[str, str]]:
+        """Return the tools that wait for approval, and how to approve them, for the metadata of `tools/list`."""
+        found = ((name, self.find_held(name, caller)) for name in self.fleet.catalogue.held)
+        entries = ({"name": name, "reason": held.reason, "approve": held.approval} for name, held in found if held)
+        return list(islice(entries, MAX_LISTED_HELD))
+
+    def select_alike(self, name: str, tools: Iterable[ToolEntry]) -> list[str]:
+        """Return the names of tools that `name` may be a misspelling of: if it names a server, only tools of that."""
+        separator = self.fleet.separator
+        prefixes = {name.partition(sign)[0] for sign in (separator, "__", ":") if sign in name}
+        return [
+            tool.name
+            for tool in tools
+            if not prefixes
+            or tool.name.partition(separator)[0] in prefixes
+            or (isinstance(tool, ProxiedTool) and tool.server.name in prefixes)
+        ]
+
     def find_prompt(self, name: str) -> ProxiedPrompt | None:
-        """Return a prompt by its exposed name, or the first one that its server calls this."""
-        prompts = self.prompts
-        return prompts.get(name) or next((prompt for prompt in prompts.values() if prompt.original == name), None)
+        """Return a prompt by its exposed name or as `server:prompt`, or the first one that its server calls this."""
+        prompts, item = self.prompts, self.fleet.catalogue.find_prompt(name)
+        if item is not None:
+            return prompts.get(item.exposed)
+        return next((prompt for prompt in prompts.values() if prompt.original == name), None)
 
     def list_open(self, items: Mapping[str, ExposedItem], caller: Caller) -> Iterable[Mapping[str, Any]]:
         """Return the resources or templates that a caller may use."""
@@ -268,14 +299,13 @@ class Downstream:
             return self.is_reachable(call.caller, server, uri)
 
         server = self.fleet.find_resource_owner(uri, is_open)
+        if server is None and await self.fleet.scan("resources", "templates"):
+            server = self.fleet.find_resource_owner(uri, is_open)
         if server is None:
             return None
-        try:
-            return await self.forward(call, server, "resources/read", dict(call.params))
-        except ServerRefused:
-            if server in self.fleet.catalogue.iter_owners(uri):
-                raise
-            return None  # the server offers others, but not this one
+        result = await self.forward(call, server, "resources/read", dict(call.params))
+        # Only the server knows how long the content stays as it is.
+        return {"ttlMs": 0, **result} if call.client.uses_input_required else result
 
     async def complete_template(self, template: str, call: Call) -> dict[str, Any] | None:
         """Return the completion of the server that has the template."""

@@ -70,6 +70,9 @@ MAX_COMPLETIONS = 100
 MAX_SUGGESTION_CANDIDATES = 500
 """Names compared with a misspelled one; each takes some ten microseconds."""
 
+HELD_META = "refdesk/held"
+"""Metadata key of `tools/list` with the downstream tools that wait for approval."""
+
 MAX_VIEWS = 256
 """Cached list views: one per kind of caller, of which there are few."""
 
@@ -412,18 +415,34 @@ class Dispatcher:
         def build() -> Iterable[Entry]:
             return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
-        return self._paginate(call, "tools", self._get_view("tools", call, build))
+        page = self._paginate(call, "tools", self._get_view("tools", call, build))
+        downstream = self._registry.downstream
+        is_open = downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call)
+        if downstream is not None and is_open and (held := downstream.list_held(call.caller)):
+            page["_meta"] = {HELD_META: held}
+        return page
 
     async def _call_tool(self, call: Call) -> dict[str, Any]:
         tool = call.tool
         # Resolving the toolsets also rejects unknown ones.
         if tool is None or tool.toolset not in self.resolve_toolsets(call) or not tool.is_open_to(call.caller):
             _require_text(call.params, "name")
-            raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
+            raise UnknownTool(self._explain_unknown_tool(call))
         try:
             return await tool(_read_arguments(call), call)
         except ToolFailure as failure:
             return build_failure(failure)
+
+    def _explain_unknown_tool(self, call: Call) -> str:
+        name, downstream, tools = call.target, self._registry.downstream, self.open_tools(call)
+        if downstream is None or DOWNSTREAM_TOOLSET not in self.resolve_toolsets(call):
+            return _format_unknown("tool", name, [tool.name for tool in tools])
+        if held := downstream.find_held(name, call.caller):
+            return (
+                f"Tool {shorten(name)!r} is {held.reason}. It can be called once it's approved in the console, or with "
+                f"`{shorten(held.approval, 300)}`"
+            )
+        return _format_unknown("tool", name, downstream.select_alike(name, tools))
 
     def _list_resources(self, call: Call) -> dict[str, Any]:
         own = chain.from_iterable(resources.listing(call) for resources in self._registry.resources)
@@ -463,7 +482,8 @@ class Dispatcher:
         return self._paginate(call, "prompts", self._get_view("prompts", call, build))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
-        return await self._require_prompt(_require_text(call.params, "name"), call).get(_read_arguments(call), call)
+        prompt = await self._require_prompt(_require_text(call.params, "name"), call)
+        return await prompt.get(_read_arguments(call), call)
 
     async def _complete(self, call: Call) -> dict[str, Any]:
         reference, argument = _require_mapping(call.params, "ref"), _require_mapping(call.params, "argument")
@@ -471,9 +491,8 @@ class Dispatcher:
         value = _require_text(argument, "value", "argument.", empty=True)
         kind = _require_text(reference, "type", "ref.")
         if kind == "ref/prompt":
-            completion = await self._require_prompt(_require_text(reference, "name", "ref."), call).complete(
-                name, value, call
-            )
+            prompt = await self._require_prompt(_require_text(reference, "name", "ref."), call)
+            completion = await prompt.complete(name, value, call)
         elif kind == "ref/resource":
             completion = await self._complete_resource(_require_text(reference, "uri", "ref."), name, value, call)
         else:
@@ -499,8 +518,11 @@ class Dispatcher:
         template = shorten(template)
         raise UnknownResource(f"No resource template {template!r}; see resources/templates/list", template)
 
-    def _require_prompt(self, name: str, call: Call) -> PromptEntry:
-        prompt = self._registry.find_prompt(name)
+    async def _require_prompt(self, name: str, call: Call) -> PromptEntry:
+        prompt, downstream = self._registry.find_prompt(name), self._registry.downstream
+        if prompt is None and downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
+            await downstream.fleet.scan("prompts")
+            prompt = self._registry.find_prompt(name)
         if prompt is None or prompt.toolset not in self.resolve_toolsets(call) or not prompt.is_open_to(call.caller):
             known = [prompt.name for prompt in self._filter_open(self._registry.prompts.values(), call)]
             raise UnknownPrompt(_format_unknown("prompt", name, known))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,15 @@ from anyio.lowlevel import checkpoint
 from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.jsonrpc import Message, NotTaken, Transport
-from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
+from refdesk.errors import (
+    BreakerOpen,
+    Overloaded,
+    ServerAway,
+    ServerConnectTimeout,
+    ServerGone,
+    ServerRefused,
+    ServerTooSlow,
+)
 from tests.downstream.connecting import LOOPED, change_settings, run_connection
 from tests.downstream.loopback import Clock, Loopback
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -84,8 +92,9 @@ async def test_a_hang_in_the_greeting_is_cut_and_told() -> None:
     server = Loopback()
     server.hangs.add("initialize")
     async with run_connection(settings(connect_timeout_seconds=0.05), open_transport=server.open) as (connection, _):
-        with pytest.raises(ServerAway, match=r"did not answer the handshake within 0\.05 s"):
+        with pytest.raises(ServerConnectTimeout, match=r"did not answer the handshake within 0\.05 s") as caught:
             await connection.request("x/y")
+        assert isinstance(caught.value, TimeoutError)
         assert connection.status.text.startswith("Error(The server 'it' did not answer the handshake")
         assert server.close_count == 1
 
@@ -267,7 +276,7 @@ async def test_everybody_who_waits_for_a_server_that_cannot_be_had_fails_and_it_
     given = settings(connect_timeout_seconds=0.05)
     async with run_connection(given, pause=_never, open_transport=server.open) as (connection, _):
         results = await asyncio.gather(*(connection.request("x/y") for _ in range(100)), return_exceptions=True)
-        assert {type(result) for result in results} == {ServerAway}
+        assert {type(result) for result in results} == {ServerConnectTimeout}
         assert connection.dependency.describe()["failures"] == 1
 
 
@@ -290,6 +299,57 @@ async def test_a_server_that_comes_back_by_itself_is_not_kept_waiting_by_its_bre
         await connection.restart()
         assert state_of(connection) == "closed"
         assert await connection.request("x/y") == {"echo": None}
+
+
+async def test_the_status_tells_how_the_last_call_ended() -> None:
+    server = Loopback()
+    server.hangs |= {"x/z", "tools/list"}
+    async with run_connection(settings(idle_seconds=0), open_transport=server.open) as (connection, watcher):
+        await connection.request("x/y")
+        for _ in range(5):
+            with pytest.raises(ServerTooSlow):
+                await connection.request("x/z", seconds=0.01)
+        message = "The server 'it' did not answer within 0.01 s"
+        assert (state_of(connection), connection.status.text) == ("open", f"Error({message})")
+        with pytest.raises(BreakerOpen):
+            await connection.request("x/y")
+        assert connection.describe()["message"] == message
+        connection.dependency.mark_recovered()
+        assert await connection.request("x/y") == {"echo": None}
+        assert connection.status.text == "Running"
+        assert connection.is_connected
+        assert watcher.states == ["Starting", "Running", "Error", "Running"]
+        assert server.open_count == 1
+
+
+async def test_a_frozen_server_is_replaced_while_callers_keep_calling_and_the_breaker_closes() -> None:
+    server = Loopback()
+    given = settings(connect_timeout_seconds=0.2, call_timeout_seconds=PATIENCE_SECONDS)
+    async with run_connection(given, open_transport=server.open) as (connection, _):
+        await connection.request("x/y")
+        server.hangs |= {"x/y", "ping"}
+        waiting = [asyncio.create_task(connection.request("x/y")) for _ in range(3)]
+        for _ in range(5):
+            with pytest.raises(ServerTooSlow):
+                await connection.request("x/y", seconds=0.01)
+        assert state_of(connection) == "open"
+        server.answers["initialize"] = _thaw(server)
+        for result in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(result, ServerAway)
+            assert "no longer responds" in result.detail
+        await eventually(lambda: server.open_count == 2 and connection.is_connected)
+        assert state_of(connection) == "closed"
+        assert await connection.request("x/y") == {"echo": None}
+
+
+def _thaw(server: Loopback) -> Callable[[Message], Awaitable[Message]]:
+    """The answer of a new process, which is not frozen."""
+
+    async def initialize(message: Message) -> Message:
+        server.hangs.clear()
+        return {"result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
+
+    return initialize
 
 
 async def test_time_outs_can_be_changed_while_it_runs() -> None:
@@ -540,7 +600,7 @@ async def test_a_server_that_hangs_for_good_is_found_out_and_restarted() -> None
             await connection.request("x/y", seconds=0.05)
         await eventually(lambda: "ping" in server.methods)
         change_settings(connection, connect_timeout_seconds=PATIENCE_SECONDS)
-        await watcher.until(lambda: watcher.states[2:] == ["Starting", "Running"])
+        await watcher.until(lambda: watcher.states[2:] == ["Error", "Starting", "Running"])
         server.hangs.clear()
         assert await connection.request("x/y") == {"echo": None}
 

@@ -63,7 +63,7 @@ async def test_a_server_that_asks_to_wait_is_not_given_up() -> None:
             await connection.request("tools/call", {"name": "e503", "arguments": {}})
         assert caught.value.retry_after is not None
         assert await call(connection, "echo", text="fine")
-        assert watcher.states == ["Starting", "Running"]
+        assert watcher.states == ["Starting", "Running", "Error", "Running"]
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ async def test_an_answer_without_a_result_is_nonsense_and_the_session_lives(tool
         with pytest.raises(ServerTalksNonsense):
             await connection.request("tools/call", {"name": tool, "arguments": {}})
         assert await call(connection, "echo", text="after") == "after"
-        assert watcher.states == ["Starting", "Running"]
+        assert watcher.states == ["Starting", "Running", "Error", "Running"]
 
 
 async def test_a_line_without_an_end_costs_the_server_its_life_and_nobody_else() -> None:

@@ -62,6 +62,27 @@ async def test_more_clients_than_sessions_have_their_turn() -> None:
         assert connection.describe()["sessions"] <= leases.MAX_SESSIONS
 
 
+async def test_clients_are_asked_while_the_first_question_is_open_and_whoever_is_not_asked_is_served() -> None:
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
+        everybody = asyncio.Barrier(leases.MAX_SESSIONS)
+        echo = {"name": "echo", "arguments": {"text": "here"}}
+        await connection.request("tools/call", echo, callbacks=Person("passer-by"))
+        first = Person("first", everybody)
+        held = [asyncio.create_task(name_by(connection, first))]
+        await eventually(lambda: first.asked)
+        names = [str(number) for number in range(12)]
+        assert await asyncio.gather(*(name_by(connection, Person(name)) for name in names)) == names
+        held += [asyncio.create_task(name_by(connection, Person(name, everybody))) for name in ("second", "third")]
+        await eventually(lambda: everybody.n_waiting == leases.MAX_SESSIONS - 1)
+        queued = asyncio.create_task(name_by(connection, Person("queued")))
+        calls = (connection.request("tools/call", echo, callbacks=Person(name)) for name in names)
+        for result in await asyncio.gather(*calls):
+            assert result["content"][0]["text"] == "here"
+        assert not queued.done()
+        await everybody.wait()
+        assert await asyncio.gather(*held, queued) == ["first", "second", "third", "queued"]
+
+
 async def test_the_calls_of_one_client_share_a_session() -> None:
     async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         person = Person("Ann")
@@ -93,10 +114,10 @@ async def test_a_server_that_says_whose_call_it_asks_about_has_one_session_too()
 async def test_a_client_that_waits_for_his_turn_can_be_called_off() -> None:
     async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         await name_by(connection, Person("first"))
-        everybody = asyncio.Barrier(leases.MAX_SESSIONS + 1)
-        people = [Person(str(number), everybody) for number in range(leases.MAX_SESSIONS)]
+        everybody = asyncio.Barrier(leases.MAX_SESSIONS)
+        people = [Person(str(number), everybody) for number in range(leases.MAX_SESSIONS - 1)]
         answers = [asyncio.create_task(name_by(connection, person)) for person in people]
-        await eventually(lambda: everybody.n_waiting == leases.MAX_SESSIONS)
+        await eventually(lambda: everybody.n_waiting == leases.MAX_SESSIONS - 1)
         late = asyncio.create_task(name_by(connection, Person("late")))
         later = asyncio.create_task(name_by(connection, Person("later")))
         await wait_all_tasks_blocked()

@@ -145,12 +145,10 @@ def test_a_project_of_claude_code_brings_its_servers_and_the_others_are_named(tm
 def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: Path) -> None:
     path = write_file(tmp_path, {"servers": {"a": {"comand": "x"}, "b": X, "c": {**X, "env": {"K": "${input:k}"}}}})
     read = ServersFile(path).read({})
-    assert list(read.servers) == ["b"]
-    assert list(map(str, read.faults)) == [
-        f"{path}: servers.a.comand: unknown key; did you mean command?",
-        f"{path}: servers.c.env.K: cannot prompt for 'k'; write ${{NAME}} and set that variable",
-    ]
-    assert read.broken.keys() == {"a", "c"}
+    assert [(name, one.enabled) for name, one in read.servers.items()] == [("b", True), ("c", False)]
+    assert read.servers["c"].problem == "env.K: cannot prompt for 'k'; write ${NAME} and set that variable"
+    assert list(map(str, read.faults)) == [f"{path}: servers.a.comand: unknown key; did you mean command?"]
+    assert read.broken.keys() == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -384,11 +382,14 @@ def test_the_file_may_be_elsewhere(tmp_path: Path) -> None:
     assert list(load_servers(config, {}).servers) == ["a"]
 
 
-def test_a_server_of_the_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_server_of_the_file_that_lacks_a_variable_is_disabled_with_the_reason(tmp_path: Path) -> None:
     config = desk(tmp_path)
-    ServersFile(config.servers_path).add({"a": {"command": "${NOT_SET}"}})
-    with pytest.raises(ConfigError, match=r"servers\.json: mcpServers\.a\.command: environment variable NOT_SET"):
-        load_servers(config, {})
+    ServersFile(config.servers_path).add({"a": {"command": "${NOT_SET}"}, "b": X})
+    found = load_servers(config, {}).servers
+    assert [(name, one.enabled, one.problem) for name, one in found.items()] == [
+        ("a", False, "command: environment variable NOT_SET is not set; set it, or write ${NOT_SET:-default}"),
+        ("b", True, None),
+    ]
 
 
 @pytest.mark.parametrize(

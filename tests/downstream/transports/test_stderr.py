@@ -29,7 +29,7 @@ def test_a_line_is_logged_with_the_command_and_kept(caplog: pytest.LogCaptureFix
     reader.connection_lost(None)
     assert list(reader.lines) == ["first", "second", "last"]
     assert caplog.messages == ["[STDERR][npx] first", "[STDERR][npx] second", "[STDERR][npx] last"]
-    assert {record.levelname for record in caplog.records} == {"INFO"}
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_per_cent_signs_are_left_as_they_are(caplog: pytest.LogCaptureFixture) -> None:

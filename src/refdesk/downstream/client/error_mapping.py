@@ -82,6 +82,7 @@ _UNREACHABLE = _retryable("E102", "The address cannot be reached", LATER)
 _MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], AppError], ...] = (
     (errors.ServerLacks, NO_TOOLS),
     (errors.ServerTooSlow, TIMED_OUT),
+    (errors.ServerConnectTimeout, TIMED_OUT),
     (errors.DeadlineExceeded, TIMED_OUT),
     (TimeoutError, TIMED_OUT),
     (errors.BreakerOpen, _retryable("E201", UNAVAILABLE.user_message, LATER)),

@@ -367,7 +367,9 @@ class Client:
         elif status.state == "Error" and not self._is_ready.done():
             self._failures += 1
             if self._missing_tools is not None or self._failures >= connection.settings.connect_tries:
-                self._is_ready.set_exception(self._missing_tools or ServerAway(status.message))
+                self._is_ready.set_exception(
+                    self._missing_tools or connection.connect_error or ServerAway(status.message)
+                )
                 self._is_ready.exception()  # retrieved here: the waiter may be cancelled
 
     def _check(self, profile: ServerProfile) -> None:
@@ -452,6 +454,8 @@ class Client:
                     result = await self._connection.request(method, again, callbacks=callbacks, seconds=limit)
                     if result.get("resultType") != "input_required":
                         return result
+        except DependencyError:
+            raise
         except TimeoutError:
             message = f"The server {self.name!r} had no answer within {limit:g} s of its questions"
             raise ServerTooSlow(message) from None

@@ -38,8 +38,8 @@ class RestartPolicy:
         self.failures = 0
         """Consecutive failed attempts."""
         self._tries = tries
-        self._failed_attempts = _SlidingWindow(MAX_FAILED_ATTEMPTS, FAILED_ATTEMPTS_SECONDS)
-        self._attempts = _SlidingWindow(MAX_RESTARTS, RESTART_SECONDS)
+        self._failed_attempts = SlidingWindow(MAX_FAILED_ATTEMPTS, FAILED_ATTEMPTS_SECONDS)
+        self._attempts = SlidingWindow(MAX_RESTARTS, RESTART_SECONDS)
 
     def record_attempt(self, now: float) -> None:
         """Record the start of an attempt."""
@@ -73,7 +73,7 @@ class RestartPolicy:
         return Delay(max(on_demand, GIVEN_UP_SECONDS * (1 + jitter) / 2), on_demand)
 
 
-class _SlidingWindow(deque[float]):
+class SlidingWindow(deque[float]):
     """Times of the last events, with a limit for their number within a time window."""
 
     def __init__(self, limit: int, seconds: float) -> None:

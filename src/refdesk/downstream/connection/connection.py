@@ -42,7 +42,16 @@ from refdesk.downstream.session import (
     close_all,
 )
 from refdesk.downstream.transports import open_transport as open_by_settings
-from refdesk.errors import DependencyError, RefdeskError, Refused, ServerAway, ServerGone, ServerRefused, ServerTooSlow
+from refdesk.errors import (
+    BreakerOpen,
+    DependencyError,
+    RefdeskError,
+    Refused,
+    ServerAway,
+    ServerGone,
+    ServerRefused,
+    ServerTooSlow,
+)
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import Dependency, Pause
 from refdesk.support.lru import BoundedDict
@@ -172,7 +181,9 @@ class Connection:
             return session.request(method, params, callbacks=callbacks, token=credential, capabilities=capabilities)
 
         key = None if callbacks is None else callbacks.key
-        return await self._perform(ask, self.settings.call_timeout_seconds if seconds is None else seconds, key)
+        target = f"{method} {params.get('name', '')}" if params is not None else method
+        limit = self.settings.call_timeout_seconds if seconds is None else seconds
+        return await self._perform(ask, limit, key, target)
 
     async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
         """Change a subscription or the log level, which outlive the session.
@@ -223,6 +234,12 @@ class Connection:
         profile = self.server_profile
         if profile is not None and profile.has("logging") and any(session.is_open for session in self.sessions):
             self._background.spawn(self._request_best_effort(SET_LEVEL, {"level": level}))
+
+    def announce_roots(self) -> None:
+        """Tell the server that the roots have changed."""
+        for session in self.sessions:
+            if session.is_open and not session.is_ended and not session.server_profile.is_modern:
+                session.peer.notify_in_background("notifications/roots/list_changed")
 
     async def _request_best_effort(self, method: str, params: Mapping[str, Any]) -> None:
         """Send an optional request, unless it would cancel a subscription that is new. Failures are only logged."""
@@ -275,7 +292,13 @@ class Connection:
         }
 
     async def _perform(
-        self, work: Callable[[Session], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
+        self,
+        work: Callable[[Session], Awaitable[T]],
+        seconds: float,
+        key: object = None,
+        target: str = "",
+        *,
+        is_call: bool = True,
     ) -> T:
         pool = self._pool
         pool.raise_if_unavailable()
@@ -284,17 +307,47 @@ class Connection:
             deadlines = self._deadlines[seconds] = Deadlines(seconds)
 
         def execute() -> Awaitable[T]:
-            return deadlines.run(pool.execute, work, key)
+            return deadlines.run(pool.execute, work, key, target)
 
+        error: RefdeskError
         try:
-            return await (self.dependency.run(execute, queue_seconds=seconds) if is_call else execute())
+            answer = await (self.dependency.run(execute, queue_seconds=seconds) if is_call else execute())
         except DuplicateFailure as duplicate:
-            raise _to_public_error(duplicate.error) from None
-        except (NotTaken, NotLetIn) as error:
-            raise _to_public_error(error) from error
+            error = _to_public_error(duplicate.error)
         except Overdue:
             pool.check_liveness()
-            raise ServerTooSlow(f"The server {self.name!r} did not answer within {seconds:g} s") from None
+            error = ServerTooSlow(f"The server {self.name!r} did not answer within {seconds:g} s")
+        except BreakerOpen:
+            raise
+        except ServerRefused:
+            self._record_outcome(None, is_call)
+            raise
+        except DependencyError as failure:
+            error = _to_public_error(failure)
+        else:
+            self._record_outcome(None, is_call)
+            return answer
+        self._record_outcome(error, is_call)
+        raise error
+
+    def _record_outcome(self, error: RefdeskError | None, is_call: bool) -> None:
+        """Set the status to the outcome of the last call, unless the session has been lost."""
+        if not is_call or not self.is_connected:
+            return
+        if error is not None:
+            self.set_status("Error", error.detail)
+        elif self.status.state == "Error":
+            self.set_status("Running")
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session, whatever the outcome of the last call."""
+        return self._pool.is_connected
+
+    @property
+    def connect_error(self) -> RefdeskError | None:
+        """Why the last attempt to connect failed, unless it succeeded."""
+        return self._pool.connect_error
 
     # For the owners of sessions
 
@@ -369,7 +422,10 @@ class PersistentSession:
         self._has_ambiguous_requests = False
         """Whether the server has ever sent requests without naming the call. It may do so again in later sessions."""
         self._waiters: set[asyncio.Future[Session]] = set()
-        self._error: RefdeskError | None = None
+        self.connect_error: RefdeskError | None = None
+        """Why there is no session and won't be one soon."""
+        self._crashed_in_call = False
+        """Whether the last session ended by a crash during a call, which may be what made it crash."""
         self._due_at: float | None = 0.0
         """When the next session is opened without a request; None means never."""
         self._retry_at = 0.0
@@ -385,20 +441,24 @@ class PersistentSession:
                 await self._open_and_wait_until_idle()
         finally:
             self.current = None
-            self._error, self._retry_at = ServerAway(f"The server {self._connection.name!r} is stopped"), NEVER
+            stopped = ServerAway(f"The server {self._connection.name!r} is stopped")
+            self.connect_error, self._retry_at = stopped, NEVER
             self._connection.set_status("Stopped")
             for waiter in self._pop_waiters():
-                waiter.set_exception(ServerAway(self._error.detail))
+                waiter.set_exception(ServerAway(stopped.detail))
             await close_all(list(self._connection.sessions))
 
-    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None) -> T:
-        """Run `work` in the current session, or in the one being opened. `key` identifies the client."""
+    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None, target: str = "") -> T:
+        """Run `work` in the current session, or in the one being opened.
+
+        `key` identifies the client, and `target` what is called.
+        """
         session = self.current or await self._get_session()
-        self._has_ambiguous_requests = self._has_ambiguous_requests or session.peer.has_ambiguous_requests
+        self._has_ambiguous_requests = self._has_ambiguous_requests or session.peer.ambiguous_requests > 0
         if self._has_ambiguous_requests and key is not None:
-            return await self._leases.use(self._get_session, key, work)
+            return await self._leases.use(self._get_session, key, target, work)
         try:
-            return await session.use(work, self._now())
+            return await self._leases.run(session, target, work)
         except (NotTaken, NotLetIn) as error:
             if self.current is session:
                 if session.in_flight and isinstance(error, NotLetIn):
@@ -420,8 +480,15 @@ class PersistentSession:
     def raise_if_unavailable(self) -> None:
         """Raise the reason if there is no session and won't be one soon."""
         wait = self._retry_at - self._now()
-        if self.current is None and self._error is not None and wait > 0:
-            raise ServerAway(self._error.detail, retry_after=wait if wait < NEVER else None)
+        error = self.connect_error
+        if self.current is None and error is not None and wait > 0:
+            kind = type(error) if isinstance(error, ServerAway) and not isinstance(error, NotLetIn) else ServerAway
+            raise kind(error.detail, retry_after=wait if wait < NEVER else None)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session."""
+        return self.current is not None
 
     async def restart(self) -> None:
         """Close the session, open a new one, and wait for the outcome."""
@@ -448,9 +515,9 @@ class PersistentSession:
         self.restarts += 1
         self._connection.on_open(session)
         session.used_at = self._now()
-        if self._error is not None:
+        if not self._crashed_in_call:
             self._connection.dependency.mark_recovered()
-        self._error = None
+        self.connect_error, self._crashed_in_call = None, False
         self._connection.set_status("Running")
         state, on_missed = self._subscriptions, self._connection.on_notification
         session.background.spawn(restore_subscriptions(session, state, on_missed, self._pause))
@@ -462,7 +529,8 @@ class PersistentSession:
         if self.current is not session:
             return
         self.current = None
-        if session.has_answered:
+        self._crashed_in_call = isinstance(error, ServerGone) and session.in_flight > 0
+        if session.answers:
             delay = self._restarts.back_off_after_use(self._now())
         else:
             delay = self._restarts.back_off_after_loss(self._now(), self._jitter())
@@ -517,7 +585,7 @@ class PersistentSession:
         """Set the error status and fail all waiters."""
         self._schedule(delay)
         self._is_requested = False
-        self._error = error
+        self.connect_error = error
         self._connection.set_status("Error", error.detail)
         for number, waiter in enumerate(self._pop_waiters()):
             reason = type(error)(error.detail)

@@ -1,20 +1,21 @@
 """Sessions besides the persistent one: leased to one client each, or ephemeral.
 
 Leases are for servers that send requests without naming the call they belong to. Each client gets a session of its own
-while it waits for an answer, so that no client is asked about another one's call.
+while it waits for an answer, so that no client is asked about another one's call. Calls of what has asked nothing
+before share a session, which is always there for them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from refdesk.downstream.session import Session, close_all
 from refdesk.errors import RefdeskError, ServerAway
+from refdesk.support.lru import BoundedDict
 
 if TYPE_CHECKING:
     from refdesk.downstream.connection.connection import Connection
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_SESSIONS = 4
-"""Sessions per server, including the persistent one. Further clients wait."""
+"""Sessions per server, including the persistent one, of which clients of their own have all but one. Others wait."""
+
+MAX_QUIET_TARGETS = 1000
+"""Tools and prompts per server that are known to ask nothing."""
+
+SHARED = object()
+"""The key of all clients whose calls ask nothing."""
 
 EXTRA_SESSION_SECONDS = 60.0
 """How long an unused extra session stays open. Opening one may start a process."""
@@ -48,17 +55,35 @@ class Leases:
         self._now = now
         self._extra_session_seconds = extra_session_seconds
         self._leases: dict[Session, _Lease] = {}
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._quiet: BoundedDict[str, None] = BoundedDict(MAX_QUIET_TARGETS)
+        """Targets of calls during which the server asked nothing the last time."""
 
     async def use(
-        self, first: Callable[[], Awaitable[Session]], key: object, work: Callable[[Session], Awaitable[T]]
+        self, first: Callable[[], Awaitable[Session]], key: object, target: str, work: Callable[[Session], Awaitable[T]]
     ) -> T:
-        """Run `work` in a session that no other client uses. `first` returns the persistent session."""
-        session = await self._acquire(first, key)
+        """Run `work` in a session that no other client uses, unless its target asks nothing.
+
+        `first` returns the persistent session.
+        """
+        session = await self._acquire(first, SHARED if target in self._quiet else key)
         try:
-            return await session.use(work, self._now())
+            return await self.run(session, target, work)
         finally:
             self._release(session)
+
+    async def run(self, session: Session, target: str, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Run `work` in a session, and record whether the server asks anything meanwhile."""
+        before = session.peer.ambiguous_requests
+        try:
+            answer = await session.use(work, self._now())
+        finally:
+            if session.peer.ambiguous_requests != before:
+                self._quiet.pop(target, None)
+            self._wake_all()
+        if session.peer.ambiguous_requests == before and target not in self._quiet:
+            self._quiet[target] = None
+        return answer
 
     async def _acquire(self, first: Callable[[], Awaitable[Session]], key: object) -> Session:
         while True:
@@ -66,12 +91,17 @@ class Leases:
             self._leases = {session: lease for session, lease in self._leases.items() if not session.is_ended}
             extra = [session for session in self._connection.sessions if session.owner is self]
             candidates = [main, *(session for session in extra if session.is_open and not session.is_ended)]
-            leases = [(session, self._leases.get(session)) for session in candidates]
-            own = [session for session, lease in leases if lease is not None and lease.key == key]
-            free = [session for session, lease in leases if lease is None or not lease.calls]
+            leases = [(session, self._leases.get(session) or _Lease(None)) for session in candidates]
+            # Calls from before the first lease may ask as well.
+            leases = [(session, lease) for session, lease in leases if session.peer.callers <= lease.calls]
+            exclusive = {session for session, lease in self._leases.items() if lease.calls and lease.key is not SHARED}
+            exclusive |= set(candidates).difference(session for session, _ in leases)
+            may_take = key is SHARED or len(exclusive) < MAX_SESSIONS - 1
+            own = [session for session, lease in leases if lease.key == key and (lease.calls or may_take)]
+            free = [session for session, lease in leases if not lease.calls and may_take]
             found = next(iter([*own, *free]), None)
             is_opening = any(lease.key == key and not session.is_open for session, lease in self._leases.items())
-            if found is None and len(extra) < MAX_SESSIONS - 1 and not is_opening:
+            if found is None and len(extra) < MAX_SESSIONS - 1 and may_take and not is_opening:
                 found = await self._open(key)
             if found is not None:
                 lease = self._leases.setdefault(found, _Lease(key))
@@ -88,8 +118,7 @@ class Leases:
             self._remove(session)
             raise
         finally:
-            for _ in range(len(self._waiters)):
-                self._wake_next()
+            self._wake_all()
         self._leases.setdefault(session, _Lease(key)).calls = 0
         return session
 
@@ -101,7 +130,7 @@ class Leases:
                 loop = asyncio.get_running_loop()
                 loop.call_later(self._extra_session_seconds, self._end_if_unused, session, self._now())
         if lease is None or not lease.calls:
-            self._wake_next()
+            self._wake_all()
 
     def _end_if_unused(self, session: Session, since: float) -> None:
         """Close a session that hasn't been used since the given time."""
@@ -112,25 +141,20 @@ class Leases:
 
     def _remove(self, session: Session) -> None:
         self._leases.pop(session, None)
-        self._wake_next()
+        self._wake_all()
 
     async def _wait_for_turn(self) -> None:
         """Wait until a session may have become free."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._wake_next()  # cancelled after its turn came: pass it on
-            raise
+        await turn
 
-    def _wake_next(self) -> None:
-        while self._waiters:
-            turn = self._waiters.popleft()
+    def _wake_all(self) -> None:
+        """Wake all waiters, in order, because not each of them can use every session."""
+        waiters, self._waiters = self._waiters, []
+        for turn in waiters:
             if not turn.done():
                 turn.set_result(None)
-                return
 
     def _forward_log(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward log messages only: changes are already reported in the persistent session."""
@@ -148,7 +172,7 @@ class Leases:
 
     def on_closed(self, session: Session) -> None:
         self._connection.on_closed(session)
-        self._wake_next()
+        self._wake_all()
 
 
 class EphemeralSessions:
@@ -164,7 +188,8 @@ class EphemeralSessions:
         self._connection = connection
         self._slots = asyncio.Semaphore(MAX_EPHEMERAL_SESSIONS)
         self._is_stopped = False
-        self._has_failed = False
+        self.connect_error: RefdeskError | None = None
+        """Why the last attempt to open a session failed."""
 
     async def run(self) -> None:
         """Wait until cancelled, then close all sessions."""
@@ -175,7 +200,7 @@ class EphemeralSessions:
             await close_all(list(self._connection.sessions))
             self._connection.set_status("Stopped")
 
-    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None) -> T:
+    async def execute(self, work: Callable[[Session], Awaitable[T]], key: object = None, target: str = "") -> T:
         """Run `work` in a new session."""
         await self._slots.acquire()
         if self._is_stopped:
@@ -186,13 +211,18 @@ class EphemeralSessions:
         try:
             await self._connection.open(session)
         except RefdeskError as error:
-            self._has_failed = True
+            self.connect_error = error
             self._connection.set_status("Error", error.detail)
             raise
         try:
             return await session.use(work, time.monotonic())
         finally:
             session.end()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session, or was one for the last operation."""
+        return self.connect_error is None
 
     def raise_if_unavailable(self) -> None:
         """Raise if the connection is stopped."""
@@ -209,9 +239,9 @@ class EphemeralSessions:
 
     def on_open(self, session: Session) -> None:
         self._connection.on_open(session)
-        if self._has_failed:
+        if self.connect_error is not None:
             self._connection.dependency.mark_recovered()
-        self._has_failed = False
+        self.connect_error = None
         self._connection.set_status("Running")
 
     def on_lost(self, session: Session, error: RefdeskError) -> None:
@@ -220,5 +250,5 @@ class EphemeralSessions:
     def on_closed(self, session: Session) -> None:
         self._slots.release()
         self._connection.on_closed(session)
-        if not self._connection.sessions and not self._has_failed:
+        if not self._connection.sessions and self._connection.status.state != "Error":
             self._connection.set_status("Stopped")

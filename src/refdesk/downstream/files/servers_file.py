@@ -1,7 +1,8 @@
 """Server definitions: Refdesk's own file, the configuration, and other clients' files.
 
 A server in the configuration overrides one of the same name in Refdesk's own file, which `refdesk servers` manages.
-Files that change are reloaded. An invalid one changes nothing. The problem is logged once, and so is its end.
+Files that change are reloaded. An invalid one changes nothing. The problem is logged once, and so is its end. A server
+that only lacks a variable is disabled, and the others of its file are used.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class ServersFile:
     def read(self, environ: Mapping[str, str]) -> ServerEntries:
         """Return the servers, or none without a file. Raises ConfigError if the file as a whole is unreadable."""
         found = self._find_servers()
-        return read_entries(found.entries, environ, source=str(self.path), folder=Path.cwd(), key=found.section)
+        source, section = str(self.path), found.section
+        return read_entries(found.entries, environ, source=source, folder=Path.cwd(), key=section, keep_unresolved=True)
 
     def entries(self) -> dict[str, Any]:
         """Return the entries as written, valid or not."""
@@ -233,13 +235,21 @@ class OwnServers:
     """The servers of Refdesk's own file, for a running instance. Changes take effect on reload."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], reload_servers: Callable[[], Coroutine[Any, Any, None]]
+        self,
+        config: Config,
+        environ: Mapping[str, str],
+        reload_servers: Callable[[], Coroutine[Any, Any, None]],
+        find_problem: Callable[[], str] = str,
     ) -> None:
-        """`reload_servers` reloads the files without waiting for the next poll."""
+        """`reload_servers` reloads the files without waiting for the next poll.
+
+        `find_problem` returns why the files can't be loaded at the moment, or an empty string.
+        """
         self._file = ServersFile(config.servers_path)
         self._config = config
         self._environ = environ
         self.reload_servers = reload_servers
+        self.find_problem = find_problem
 
     def own(self) -> frozenset[str]:
         """Return the names of the servers that can be changed here. Blocks on disk access."""
@@ -259,7 +269,8 @@ class ServerFilesWatcher:
     _apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]]
     _applied: Mapping[str, McpServerConfig] | None = None
     """What has been applied. Without it, `follow` applies the files at once."""
-    _last_problem: str = field(default="", init=False)
+    problem: str = field(default="", init=False)
+    """Why the files can't be loaded, so that the servers are unchanged."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock, init=False)
 
     async def reload_servers(self) -> None:
@@ -269,8 +280,8 @@ class ServerFilesWatcher:
         """
         async with self._lock:
             servers = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
-            if self._last_problem:
-                self._last_problem = ""
+            if self.problem:
+                self.problem = ""
                 logger.warning("downstream.config_mended", extra={"fields": {"servers": len(servers)}})
             if servers != self._applied:
                 # If applying fails, the next change applies again, whatever it is.
@@ -305,8 +316,8 @@ class ServerFilesWatcher:
         except ConfigError as error:
             first, *more = error.problems
             problem = f"{first} (and {len(more)} more)" if more else first
-            if problem != self._last_problem:
-                self._last_problem = problem
+            if problem != self.problem:
+                self.problem = problem
                 fields = {"problem": problem, "effect": "the servers are unchanged"}
                 logger.error("downstream.config_broken", extra={"fields": fields})
         except RefdeskError as error:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
@@ -20,14 +21,18 @@ from anyio import CancelScope
 from refdesk.calls import LOG_LEVELS, LogLevel
 from refdesk.config.models import DownstreamConfig
 from refdesk.config.server_model import McpServerConfig
+from refdesk.downstream.connection.backoff import SlidingWindow
 from refdesk.downstream.connection.connection import Connection, State
 from refdesk.downstream.fleet.exposure import ExposureRules
-from refdesk.downstream.fleet.member import COALESCE_SECONDS, ListCache, Member
+from refdesk.downstream.fleet.member import COALESCE_SECONDS, ListCache, Member, ServerList
 from refdesk.downstream.fleet.pins import HeldTool, Pins
+from refdesk.downstream.fleet.refresh_requests import RefreshRequests
 from refdesk.downstream.fleet.snapshot import FleetCatalogue, assemble
+from refdesk.downstream.session import ListName, SessionOptions
 from refdesk.resilience.dependency import Dependency
 from refdesk.support.fs import read_stamp
 from refdesk.support.lru import BoundedDict
+from refdesk.support.tasks import TaskSet
 from refdesk.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -40,6 +45,9 @@ MAX_LINKED_RESOURCES = 1000
 
 REFRESH_SECONDS = 2.0
 """How long a list request waits for servers whose lists are never cached."""
+
+MAX_SCANS, SCAN_SECONDS = 10, 10.0
+"""Scans of all servers for a name or URI that no list has."""
 
 CLOSE_SECONDS = 15.0
 """Time limit for closing all servers. Each limits its own steps; this is a safety net."""
@@ -89,7 +97,14 @@ class Fleet:
         self._linked_resources: BoundedDict[str, Connection] = BoundedDict(MAX_LINKED_RESOURCES)
         """Servers of resources that the results of tools link to. They may be gone."""
         self._level: LogLevel | None = None
+        self.find_roots: Callable[[Connection], Sequence[Mapping[str, Any]]] = lambda connection: ()
+        """Returns the roots of the clients that may use a server."""
+        self._moved = asyncio.Event()
+        """Set on any change of a server's state or lists, for `wait_until_settled`."""
         self._apply_lock = asyncio.Lock()
+        self._scans = SlidingWindow(MAX_SCANS, SCAN_SECONDS)
+        self._refresh_requests = RefreshRequests(folder)
+        self._refreshes = TaskSet()
 
     # Catalogue
 
@@ -99,6 +114,11 @@ class Fleet:
         if self._cached_catalogue is None:
             self._cached_catalogue = assemble(list(self._members.values()), self._settings, self._reserved)
         return self._cached_catalogue
+
+    @property
+    def separator(self) -> str:
+        """What stands between a server's id and a tool's name."""
+        return self._settings.separator
 
     @property
     def held_tools(self) -> Mapping[str, HeldTool]:
@@ -114,15 +134,13 @@ class Fleet:
     def find_resource_owner(
         self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True
     ) -> Connection | None:
-        """Return the first open server that offers the resource.
+        """Return the first open server that offers the resource, by its list, a template or a link in a tool's result.
 
-        In order: by its list, by a template, by other resources of the same scheme, or by a link in a tool's result.
+        No other server is sent the URI: it may hold a token.
         """
         linked = self._linked_resources.get(uri)
         others = [] if linked is None or self.servers.get(linked.name) is not linked else [linked]
-        catalogue = self.catalogue
-        found = chain(catalogue.iter_owners(uri), catalogue.iter_servers_of_origin(uri), others)
-        return next(filter(is_open, found), None)
+        return next(filter(is_open, chain(self.catalogue.iter_owners(uri), others)), None)
 
     def add_link(self, uri: str, connection: Connection) -> None:
         """Remember the server that linked to a resource first."""
@@ -134,7 +152,7 @@ class Fleet:
 
         `seconds` limits the wait for the latter. After that, their last known lists are used.
         """
-        refreshes = []
+        due = []
         for member in self._members.values():
             own_ttl = member.connection.settings.cache_ttl_seconds
             ttl = (self._settings.tool_cache_ttl_seconds if own_ttl is None else own_ttl) or 0.0
@@ -144,11 +162,41 @@ class Fleet:
                 if ttl > 0:
                     server_list.request_refresh()
                 else:
-                    refreshes.append(asyncio.ensure_future(server_list.refresh()))
-        if refreshes:
-            _, late = await asyncio.wait(refreshes, timeout=seconds)
-            for refresh in late:
-                refresh.cancel()
+                    due.append(server_list)
+        await _refresh(due, seconds)
+
+    async def scan(self, *names: ListName) -> bool:
+        """Refresh these lists of all connected servers, because something is in none of them. Return whether it did.
+
+        Names that don't exist would keep the servers busy, so the number of scans in a time is limited.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._scans.wait(now) > 0:
+            return False
+        self._scans.append(now)
+        lists = [member.lists[name] for member in self._members.values() for name in names]
+        await _refresh([server_list for server_list in lists if server_list.is_due(0)], REFRESH_SECONDS)
+        return True
+
+    async def refresh_server(self, name: str) -> None:
+        """Refresh all lists of a server, and wait for them. Ignored if the server isn't enabled."""
+        if (member := self._members.get(name)) is not None:
+            await _refresh(list(member.lists.values()), member.connection.settings.capabilities_timeout_seconds)
+            self._announce_now()
+
+    def _list_roots(self, name: str) -> Sequence[Mapping[str, Any]]:
+        connection = self.servers.get(name)
+        return () if connection is None else self.find_roots(connection)
+
+    async def wait_until_settled(self) -> dict[str, str]:
+        """Wait until every server has returned its lists or can't be connected to. Return the states by name.
+
+        The timeouts of each server limit the wait.
+        """
+        while not all(member.is_settled for member in self._members.values()):
+            self._moved.clear()
+            await self._moved.wait()
+        return {name: str(described["state"]) for name, described in self.describe().items()}
 
     def set_level(self, level: LogLevel) -> None:
         """Lower the log level of all servers.
@@ -164,7 +212,10 @@ class Fleet:
     def describe(self) -> dict[str, Any]:
         """Return the state of every server."""
         description: dict[str, Any] = {name: member.describe() for name, member in self._members.items()}
-        return description | {name: {"state": "Stopped", "message": "switched off"} for name in self.disabled}
+        return description | {
+            name: {"state": "Error" if one.problem else "Stopped", "message": one.problem or "switched off"}
+            for name, one in self.disabled.items()
+        }
 
     # Listeners
 
@@ -198,6 +249,7 @@ class Fleet:
             yield self
         finally:
             watching.cancel()
+            await self._refreshes.cancel()
             await self._close()
             await asyncio.wait({watching})
 
@@ -222,7 +274,12 @@ class Fleet:
             gone = [member for name, member in before.items() if members.get(name) is not member]
             ending = [self._tasks[member.connection] for member in gone if member.connection in self._tasks]
             # No await in between: a server is always either in use or disabled.
+            former_problems = {name: settings.problem for name, settings in self.disabled.items()}
             self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
+            for name, settings in self.disabled.items():
+                if settings.problem not in (None, former_problems.get(name)):
+                    fields = {"server": name, "why": settings.problem, "effect": "the server is disabled"}
+                    logger.error("downstream.unresolved", extra={"fields": fields})
             self._set_members(members)
             for task in ending:
                 task.cancel()
@@ -244,10 +301,13 @@ class Fleet:
                 await _wait_for_tasks(tasks)
 
     async def _watch_pins(self) -> None:
-        """Apply approvals made by other processes, until cancelled."""
+        """Apply approvals and refresh requests made by other processes, until cancelled."""
         stamp = read_stamp(self.pins.path)
+        await asyncio.to_thread(self._refresh_requests.take)  # those from before the start are done
         while True:
             await asyncio.sleep(PIN_POLL_SECONDS)
+            for name in self._refresh_requests.take():
+                self._refreshes.spawn(self.refresh_server(name))
             if (current := read_stamp(self.pins.path)) != stamp:
                 # Taken before the file is read, so that a change in between is seen by the next poll.
                 stamp = current
@@ -280,6 +340,7 @@ class Fleet:
             protocol_version=settings.protocol_version or self._settings.protocol_version,
             on_notification=self._on_notification,
             on_status=self._on_status,
+            options=SessionOptions(list_roots=partial(self._list_roots, name)),
         )
         if self._level is not None:
             connection.set_level(self._level)
@@ -304,21 +365,23 @@ class Fleet:
 
     def _on_status(self, connection: Connection) -> None:
         member = self._members.get(connection.name)
-        if member is not None and member.connection is connection:
-            member.status_changed()
-        if self._counts is not None and connection.status.state == "Running":
+        has_come_up = member is not None and member.connection is connection and member.status_changed()
+        self._moved.set()
+        if self._counts is not None and has_come_up:
             self._counts.count_server_session(connection.name)
         self._count_states()
 
     def _count_states(self) -> None:
         if self._counts is not None:
             states = Counter[str](member.connection.status.state for member in self._members.values())
+            states["Error"] += sum(settings.problem is not None for settings in self.disabled.values())
             self._counts.set_servers_by_state({**dict.fromkeys(get_args(State), 0), **states})
 
     def invalidate(self) -> None:
         """Mark the catalogue as outdated, as when the reserved names change, and announce changes shortly after."""
         self._cached_catalogue = None
         self.revision += 1
+        self._moved.set()
         if self._counts is not None:
             self._counts.set_held_tools(len(self.held_tools))
         if self._telling is None:
@@ -335,6 +398,15 @@ class Fleet:
         for name in self._announced.list_changes(before):
             for listener in self._listeners:
                 listener(name)
+
+
+async def _refresh(lists: Sequence[ServerList], seconds: float) -> None:
+    """Refresh lists and wait for them, up to a time limit."""
+    refreshes = [asyncio.ensure_future(server_list.refresh()) for server_list in lists]
+    if refreshes:
+        _, late = await asyncio.wait(refreshes, timeout=seconds)
+        for refresh in late:
+            refresh.cancel()
 
 
 async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:

@@ -103,7 +103,7 @@ class ServerList:
 
     def is_due(self, ttl_seconds: float) -> bool:
         """Whether the list has expired and the server is available. Idle servers aren't woken."""
-        is_there = self._connection.settings.session == "short" or self._connection.status.state == "Running"
+        is_there = self._connection.settings.session == "short" or self._connection.is_connected
         return is_there and self._now() >= self._asked_at + ttl_seconds
 
     async def refresh(self) -> None:
@@ -216,16 +216,22 @@ class Member:
             self.lists[name].on_list_changed()
         return bool(changed)
 
-    def status_changed(self) -> None:
-        """Refresh the lists when the server comes up, and report when they become stale or current."""
-        state = self.connection.status.state
-        if state == "Running" and not self._was_running and self.connection.settings.session == "pooled":
+    def status_changed(self) -> bool:
+        """Refresh the lists when the server comes up, and report when they become stale or current.
+
+        Return whether it came up. A failed call changes the status of a server that is still connected.
+        """
+        state, is_connected = self.connection.status.state, self.connection.is_connected
+        is_running = state == "Running" or (state == "Error" and is_connected)
+        has_come_up = is_running and not self._was_running
+        if has_come_up and self.connection.settings.session == "pooled":
             for server_list in self.lists.values():
                 server_list.request_refresh()
-        had_error, self._had_error = self._had_error, state == "Error"
-        self._was_running = state == "Running"
+        had_error, self._had_error = self._had_error, state == "Error" and not is_connected
+        self._was_running = is_running
         if had_error != self._had_error:
             self._on_change()
+        return has_come_up
 
     async def apply_settings(self, settings: McpServerConfig, rules: ExposureRules) -> None:
         """Apply settings that don't require a new connection."""
@@ -239,9 +245,15 @@ class Member:
         if (self.held, self._pin_error) != before:
             self._on_change()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server has returned or refused its lists, or can't be connected to."""
+        lists = self.lists.values()
+        return self._had_error or all(self._is_live[each.name] or each.error is not None for each in lists)
+
     def is_stale(self, name: ListName) -> bool:
         """Whether a list is only the last known one."""
-        return self.connection.status.state == "Error" or not self._is_live[name]
+        return self._had_error or not self._is_live[name]
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the server and its lists."""
@@ -289,6 +301,7 @@ class Member:
                 for name, tool in held.items():
                     if self.held.get(name) != tool:  # logged once per definition
                         fields = {"server": self.connection.name, "tool": name[:100], "is_new": tool.before is None}
+                        fields |= {"why": tool.reason, "to_approve": tool.approval[:300]}
                         logger.warning("downstream.tool_changed", extra={"fields": fields})
                 self.held, self._pin_error = held, None
             self.filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -58,6 +59,16 @@ class HeldTool:
     after: Mapping[str, Any]
     sha256: str
     """Hash of the current definition, to approve exactly what was shown."""
+
+    @property
+    def reason(self) -> str:
+        """Why it's held."""
+        return "held: new tool" if self.before is None else "held: definition changed"
+
+    @property
+    def approval(self) -> str:
+        """The command that approves it."""
+        return escape_unprintable(shlex.join(["refdesk", "servers", "approve", self.server, self.tool]))
 
     def iter_diff(self) -> Iterator[str]:
         """Yield a line diff of the two definitions, with unprintable characters escaped."""

@@ -8,7 +8,7 @@ and the number of expressions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,19 +48,33 @@ class FleetCatalogue:
     """By URI or URI template, in the order of the servers."""
     routes: tuple[tuple[Template, Connection], ...] = ()
     """Parsed templates in matching order."""
-    origins: Mapping[str, Sequence[Connection]] = field(default_factory=dict)
-    """Servers in their order, by the origins of their resources. Others never see a URI that no server lists: it may
-    hold a token."""
-    native_names: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
-    """Tools by server id or name, and the server's own tool name."""
+    native_tools: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
+    native_prompts: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
+    """Tools and prompts by server id or name, and the server's own name of them."""
+    held: Mapping[str, ExposedItem] = field(default_factory=dict)
+    native_held: Mapping[tuple[str, str], ExposedItem] = field(default_factory=dict)
+    """Tools that wait for approval, by the names that they have once approved."""
     reserved: IsReserved = lambda name: False
 
     def find_tool(self, name: str) -> ExposedItem | None:
         """Return a tool by its exposed name, or by `server:tool` or `server__tool` if that is unambiguous."""
-        offer = self.tools.get(name)
+        return self._find(name, self.tools, self.native_tools)
+
+    def find_held(self, name: str) -> ExposedItem | None:
+        """Return a tool that waits for approval, by the same names as exposed ones."""
+        return self._find(name, self.held, self.native_held)
+
+    def find_prompt(self, name: str) -> ExposedItem | None:
+        """Return a prompt by its exposed name, or by `server:prompt` or `server__prompt` if that is unambiguous."""
+        return self._find(name, self.prompts, self.native_prompts)
+
+    def _find(
+        self, name: str, exposed: Mapping[str, ExposedItem], native: Mapping[tuple[str, str], ExposedItem]
+    ) -> ExposedItem | None:
+        offer = exposed.get(name)
         if offer is not None or self.reserved(name):
             return offer
-        split = (self.native_names.get(parts) for separator in (":", "__") for parts in _iter_splits(name, separator))
+        split = (native.get(parts) for separator in (":", "__") for parts in _iter_splits(name, separator))
         matches = {offer.exposed: offer for offer in split if offer is not None}
         return next(iter(matches.values())) if len(matches) == 1 else None
 
@@ -70,10 +84,6 @@ class FleetCatalogue:
         if offer is not None:
             yield from (each.connection for each in self.duplicates.get(uri, (offer,)))
         yield from (connection for template, connection in self.routes if template.fits(uri))
-
-    def iter_servers_of_origin(self, uri: str) -> Iterator[Connection]:
-        """Yield the servers that have other resources of the same origin."""
-        yield from self.origins.get(_get_origin(uri), ())
 
     def list_changes(self, before: FleetCatalogue) -> list[str]:
         """Return the changed lists: `tools`, `prompts`, `resources`. Templates count as resources."""
@@ -93,29 +103,35 @@ class FleetCatalogue:
 def assemble(servers: Sequence[Member], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
     """Build the catalogue of these servers, in their order."""
     ids = assign_server_ids((server.connection.name for server in servers), settings.max_name_length)
-    tools = _expose_named(servers, "tools", ids, settings, reserved)
-    prompts = _expose_named(servers, "prompts", ids, settings, reserved)
+    tools, held = _expose_named(servers, "tools", ids, settings, reserved)
+    prompts, _ = _expose_named(servers, "prompts", ids, settings, reserved)
     by_uri = _expose_by_uri(servers, "resources"), _expose_by_uri(servers, "templates")
     resources, templates = ({uri: offers[0] for uri, offers in found.items()} for found in by_uri)
     duplicates = {uri: tuple(offers) for found in by_uri for uri, offers in found.items() if len(offers) > 1}
     parsed = ((parse_template(text), offer.connection) for text, offers in by_uri[1].items() for offer in offers)
     routes = tuple((template, connection) for template, connection in parsed if template is not None)
-    # A server's name takes precedence over another server's id.
-    native_names = {(ids[offer.connection.name], offer.original): offer for offer in tools.values()}
-    native_names |= {(offer.connection.name, offer.original): offer for offer in tools.values()}
-    origins: dict[str, list[Connection]] = {}
-    for server in servers:
-        entries = (*server.filtered["resources"].entries, *server.filtered["templates"].entries)
-        for origin in {_get_origin(entry.original) for entry in entries}:
-            origins.setdefault(origin, []).append(server.connection)
-    return FleetCatalogue(tools, prompts, resources, templates, duplicates, routes, origins, native_names, reserved)
+    native_tools, native_prompts, native_held = (
+        _map_native_names(offers.values(), ids) for offers in (tools, prompts, held)
+    )
+    return FleetCatalogue(
+        tools,
+        prompts,
+        resources,
+        templates,
+        duplicates,
+        routes,
+        native_tools,
+        native_prompts,
+        held,
+        native_held,
+        reserved,
+    )
 
 
-def _get_origin(uri: str) -> str:
-    """Return the scheme of a URI or template, with the host if it's on the web."""
-    scheme, _, rest = uri.partition(":")
-    scheme = scheme.lower()
-    return f"{scheme}://{rest.removeprefix('//').partition('/')[0].lower()}" if scheme in ("http", "https") else scheme
+def _map_native_names(offers: Iterable[ExposedItem], ids: Mapping[str, str]) -> dict[tuple[str, str], ExposedItem]:
+    """Map server and own name to the items. A server's name takes precedence over another server's id."""
+    by_id = {(ids[offer.connection.name], offer.original): offer for offer in offers}
+    return by_id | {(offer.connection.name, offer.original): offer for offer in by_id.values()}
 
 
 def _expose_named(
@@ -124,27 +140,32 @@ def _expose_named(
     ids: Mapping[str, str],
     settings: DownstreamConfig,
     reserved: IsReserved,
-) -> dict[str, ExposedItem]:
-    """Return tools or prompts by exposed name. Held tools keep their names, so that other names don't change."""
+) -> tuple[dict[str, ExposedItem], dict[str, ExposedItem]]:
+    """Return tools or prompts by exposed name, and those held. These keep their names, so that others don't change."""
     claims: list[tuple[Claim, Member, ListEntry]] = []
+    held_offers: dict[str, ExposedItem] = {}
     for server in servers:
         server_name = server.connection.name
         for entry in server.filtered[list_name].entries:
             original = name = entry.original
             if list_name == "tools":
                 held = server.held.get(original)
-                if not server.rules.allows(original) or (held is not None and held.before is None):
+                if not server.rules.allows(original):
                     continue
                 name = server.rules.name_of(original)
+                if held is not None and held.before is None:
+                    wanted = f"{ids[server_name]}{settings.separator}{clean_name(name)}"
+                    held_offers[wanted] = ExposedItem(server.connection, original, entry.definition, wanted, True)
+                    continue
             claims.append((Claim(server_name, ids[server_name], original, clean_name(name)), server, entry))
     names = assign_names([claim for claim, _, _ in claims], settings, reserved)
     offers: dict[str, ExposedItem] = {}
     for name, (claim, server, entry) in zip(names, claims, strict=True):
-        if list_name == "tools" and claim.original in server.held:
-            continue
         definition = entry.definition if claim.original == name else {**entry.definition, "name": name}
-        offers[name] = ExposedItem(server.connection, claim.original, definition, name, server.is_stale(list_name))
-    return offers
+        is_held = list_name == "tools" and claim.original in server.held
+        found = held_offers if is_held else offers
+        found[name] = ExposedItem(server.connection, claim.original, definition, name, server.is_stale(list_name))
+    return offers, held_offers
 
 
 def _expose_by_uri(servers: Sequence[Member], list_name: ListName) -> dict[str, list[ExposedItem]]:

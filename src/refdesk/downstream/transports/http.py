@@ -27,7 +27,14 @@ from refdesk.downstream.jsonrpc import (
     encode_message,
 )
 from refdesk.downstream.transports.events import SseEvent
-from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
+from refdesk.errors import (
+    RefdeskError,
+    ServerAway,
+    ServerConnectTimeout,
+    ServerGone,
+    ServerRefused,
+    ServerTalksNonsense,
+)
 from refdesk.resilience.dependency import parse_retry_after
 from refdesk.resilience.http_client import KEEPALIVE_SECONDS, wrap_body
 from refdesk.version import __version__
@@ -215,7 +222,7 @@ class HttpTransport(Transport):
         match error:
             case aiohttp.ConnectionTimeoutError():
                 limit = f"{self.connect_seconds:g} seconds"
-                return ServerAway(f"The server {self.name!r} did not accept a connection within {limit}")
+                return ServerConnectTimeout(f"The server {self.name!r} did not accept a connection within {limit}")
             case aiohttp.ClientResponseError():
                 return self.build_protocol_error("sent an invalid HTTP response")
             case aiohttp.ClientPayloadError():

@@ -15,7 +15,7 @@ from refdesk.config.server_model import McpServerConfig
 from refdesk.downstream.jsonrpc import Message, TransportListener
 from refdesk.downstream.transports.events import SseEvent, SseParser
 from refdesk.downstream.transports.http import EVENTS, HttpTransport, get_media_type
-from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
+from refdesk.errors import RefdeskError, ServerAway, ServerConnectTimeout, ServerGone, ServerTalksNonsense
 from refdesk.support.tasks import cancel_all
 
 MAX_ADDRESS_BYTES = 8192
@@ -40,8 +40,10 @@ class SseTransport(HttpTransport):
                 await self._post_url
         except (ServerGone, ServerTalksNonsense) as error:
             raise ServerAway(error.detail) from error
+        except ServerAway:
+            raise
         except TimeoutError as error:
-            raise ServerAway(
+            raise ServerConnectTimeout(
                 f"The server {self.name!r} did not name a URL for messages within {seconds:g} seconds"
             ) from error
 
@@ -90,7 +92,8 @@ class SseTransport(HttpTransport):
         if self._post_url.done():
             self._close_with(error)
         else:
-            self._post_url.set_exception(ServerAway(error.detail, retry_after=error.retry_after))
+            kind = ServerConnectTimeout if isinstance(error, ServerConnectTimeout) else ServerAway
+            self._post_url.set_exception(kind(error.detail, retry_after=error.retry_after))
 
     def _handle_event(self, event: SseEvent) -> None:
         if not event.is_whole:

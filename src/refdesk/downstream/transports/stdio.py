@@ -374,7 +374,7 @@ class StderrReader(_Pipe):
         if self._on_line is not None:
             self._on_line(text)
         if self._may_log():
-            logger.info(f"{self._prefix} {text}", extra={"fields": {"server": self._server}})
+            logger.warning(f"{self._prefix} {text}", extra={"fields": {"server": self._server}})
         else:
             self._dropped += 1
 
@@ -389,7 +389,7 @@ class StderrReader(_Pipe):
     def _log_dropped(self) -> None:
         if self._dropped:
             fields = {"server": self._server, "lines": self._dropped}
-            logger.info(f"{self._prefix} (lines left out)", extra={"fields": fields})
+            logger.warning(f"{self._prefix} (lines left out)", extra={"fields": fields})
             self._dropped = 0
 
 

@@ -23,7 +23,7 @@ from refdesk.downstream.jsonrpc import (
     encode_message,
 )
 from refdesk.downstream.transports.http import parse_url_and_headers
-from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
+from refdesk.errors import RefdeskError, ServerAway, ServerConnectTimeout, ServerGone, ServerTalksNonsense
 from refdesk.support.tasks import TaskSet
 
 SUBPROTOCOL = "mcp"
@@ -174,7 +174,8 @@ class WebSocketTransport(Transport):
                     max_msg_size=self._settings.max_message_bytes + 1,  # aiohttp rejects a message of this size
                 )
         except TimeoutError:
-            reason = f"no answer within {self._settings.connect_timeout_seconds:g} s"
+            seconds = self._settings.connect_timeout_seconds
+            raise ServerConnectTimeout(f"The server {self.name!r} did not answer within {seconds:g} s") from None
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 101:
                 reason = "it is not a WebSocket server for MCP"

@@ -32,7 +32,7 @@ from refdesk.inbound.jsonrpc import (
     log_unexpected,
     to_rpc_error,
 )
-from refdesk.inbound.mcp.clients import ModernClient, SessionClient, StreamingClient
+from refdesk.inbound.mcp.clients import ROOTS_SECONDS, ModernClient, SessionClient, StreamingClient
 from refdesk.inbound.mcp.revisions import (
     CLIENT_INFO_META,
     HANDSHAKE_REVISIONS,
@@ -54,6 +54,7 @@ from refdesk.inbound.mcp.revisions import (
 from refdesk.inbound.mcp.sessions import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, ChangeListener, NotificationHub, Session
 from refdesk.inbound.mcp.streams import Channel
 from refdesk.inbound.requests import Headers, RequestContext, enter_caller_trace
+from refdesk.support.tasks import TaskSet
 from refdesk.validation import validate
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class McpDispatcher:
         self._state_key = state_key or secrets.token_bytes(32)
         self._sdk_rules: SdkRules | None = None
         self._notifications = NotificationHub()
+        self._tasks = TaskSet()
         services.registry.listen(self._notifications.publish)
 
     async def answer(
@@ -173,10 +175,31 @@ class McpDispatcher:
             session.resolve(message)
         elif message.method == "notifications/cancelled":
             session.cancel(message.params.get("requestId"))
-        elif message.method == "notifications/roots/list_changed":
-            session.forget_roots()
         elif message.method == "notifications/initialized":
             self._notifications.sessions.add(session)
+            self.request_roots(session)
+        elif message.method == "notifications/roots/list_changed":
+            session.forget_roots()
+            self.request_roots(session)
+
+    def request_roots(self, session: Session) -> None:
+        """Request the client's roots for downstream servers, once it can be asked outside of calls."""
+        if not self._services.gateway.uses_roots:
+            return
+        if session.can_be_asked and "roots" in session.capabilities and not session.is_closed:
+            self._tasks.spawn(self._request_roots(session))
+
+    async def _request_roots(self, session: Session) -> None:
+        try:
+            async with asyncio.timeout(ROOTS_SECONDS):
+                answer = await session.ask("roots/list")
+        except (ClientCannot, TimeoutError) as error:
+            logger.info("client.roots_unknown", extra={"fields": {"why": str(error) or "the client didn't answer"}})
+            return
+        roots = answer.get("roots")
+        if isinstance(roots, list) and not session.is_closed:
+            valid = [root for root in roots if isinstance(root, Mapping) and isinstance(root.get("uri"), str)]
+            self._services.gateway.set_roots(session.key, session.caller, valid)
 
     def close_session(self, session: Session) -> None:
         """Cancel the subscriptions of a session that has ended."""
@@ -185,6 +208,7 @@ class McpDispatcher:
             if caller is not None:
                 self._services.gateway.unsubscribe(uri, caller)
         session.subscriptions.clear()
+        self._services.gateway.set_roots(session.key, session.caller, ())
 
     def close(self) -> None:
         """End `subscriptions/listen` requests and stop notifying."""

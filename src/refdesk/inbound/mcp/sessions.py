@@ -93,6 +93,23 @@ class Session:
         self.roots = None
         self.roots_changes += 1
 
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether requests reach the client outside of its calls."""
+        return True
+
+    async def ask(self, method: str) -> Mapping[str, Any]:
+        """Send a request that belongs to no call, and return the client's result."""
+        with self.expect_response() as (id, response):
+            self._send_request({"jsonrpc": "2.0", "id": id, "method": method})
+            answer = await response
+        if not isinstance(answer.result, Mapping):
+            raise ClientCannot(f"The client gave no usable answer to {method}.")
+        return answer.result
+
+    def _send_request(self, request: Mapping[str, Any]) -> None:
+        self.send(request)
+
     def resolve(self, response: RpcResponse) -> None:
         """Pass a response to the request that waits for it, if any."""
         pending = self._requests.get(str(response.id))
@@ -119,12 +136,21 @@ class HttpSession(Session):
         self._store = store
         self._events = SessionEvents()
 
+    @property
+    def can_be_asked(self) -> bool:
+        return self.stream is not None
+
     def _store_and_send(self, message: Mapping[str, Any]) -> None:
         """Store a notification, and send it if the client listens. A client that doesn't read misses it."""
         encoded = orjson.dumps(message)
         number = self._store.add(self._events, encoded)
         if self.stream is not None and self.stream.has_room:
             self.stream.put(encode_event(encoded, number))
+
+    def _send_request(self, request: Mapping[str, Any]) -> None:
+        # Not stored: a client that returns to its stream later would answer it in vain.
+        if self.stream is not None:
+            self.stream.put(encode_event(orjson.dumps(request)))
 
     def attach(self, stream: EventStream, last_event_id: bytes | None) -> None:
         """Send notifications on a stream, beginning with those after `last_event_id`."""

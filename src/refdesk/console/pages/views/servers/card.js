@@ -24,9 +24,11 @@ const BREAKERS = {
 };
 
 const FIXED_NOTE = "set in the configuration";
-const APPROVAL_NOTE = "Until then, agents cannot call changed tools. Look for instructions to the model.";
+const APPROVAL_NOTE =
+  "Until then, agents cannot call these tools. Look for instructions to the model, and approve here or with " +
+  "`refdesk servers approve`.";
 
-/** @typedef {{tool: string, sha256: string, is_new: boolean, diff: string}} Held */
+/** @typedef {{tool: string, sha256: string, is_new: boolean, reason: string, diff: string}} Held */
 
 export class ServerCard {
   #context;
@@ -49,6 +51,10 @@ export class ServerCard {
     this.head = h("div", {class: "server-head"});
     this.state = h("span", {class: "server-state"});
     this.control = h("div", {class: "server-control"});
+    this.refresh = button("Refresh lists", () => this.#apply("refresh_server", {name}, `The lists of ${name} are current.`), {
+      kind: "small",
+      attributes: {"aria-label": `Refresh the lists of ${name}`},
+    });
     this.facts = h("dl", {class: "server-facts"});
     this.off = h("p", {class: "faint"}, "Disabled: agents do not see its tools.");
     this.errorArea = h("div");
@@ -66,6 +72,7 @@ export class ServerCard {
       this.held,
       this.off,
       this.facts,
+      this.refresh,
       this.toolsFold,
       this.log,
     );
@@ -82,6 +89,7 @@ export class ServerCard {
     this.#redraw(this.tools, tools, () => tools.map(toolLine));
     this.#redraw(this.held, held, () => held.length > 0 && this.#heldSection(held));
     this.facts.hidden = !enabled;
+    this.refresh.hidden = !enabled || !this.#context.me.may_administer;
     this.off.hidden = enabled;
     this.toolsFold.hidden = tools.length === 0;
     this.log.hidden = transport !== "stdio";
@@ -134,7 +142,7 @@ export class ServerCard {
     return h(
       "section",
       {class: "held-tool"},
-      h("h4", h("code", one.tool), one.is_new ? " is new" : " changed"),
+      h("h4", h("code", one.tool), " is ", one.reason),
       diff(one.diff),
       mayAdminister && h("div", {class: "row-actions"}, this.#decisionButtons([one], one.tool)),
     );
