@@ -16,6 +16,7 @@ from refdesk.errors import (
     CannotOpen,
     CannotReach,
     DeadlineExceeded,
+    DocumentNotFound,
     EngineError,
     FileTooLarge,
     InvalidArguments,
@@ -123,6 +124,7 @@ def test_application_error_is_an_object_with_the_keys_of_the_catalogue() -> None
         (RateLimited("too fast", retry_after=1), "E201", True),
         (R2RMisconfigured("refused"), "E201", False),
         (DeadlineExceeded("too slow"), "E202", True),
+        (DocumentNotFound("no document has this handle"), "E303", False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
