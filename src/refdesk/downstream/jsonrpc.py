@@ -200,9 +200,9 @@ class Peer:
         """Number of requests that the server has sent during calls without naming the call they belong to."""
 
     @property
-    def callers(self) -> int:
-        """Number of pending requests that a request of the server may belong to."""
-        return sum(pending.callbacks is not None for pending in self._pending.values())
+    def caller_keys(self) -> set[object]:
+        """The clients whose pending requests a request of the server may belong to."""
+        return {pending.callbacks.key for pending in self._pending.values() if pending.callbacks is not None}
 
     async def request(
         self,

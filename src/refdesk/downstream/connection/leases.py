@@ -66,7 +66,7 @@ class Leases:
 
         `first` returns the persistent session.
         """
-        session = await self._acquire(first, SHARED if target in self._quiet else key)
+        session = await self._acquire(first, key, target)
         try:
             return await self.run(session, target, work)
         finally:
@@ -85,21 +85,26 @@ class Leases:
             self._quiet[target] = None
         return answer
 
-    async def _acquire(self, first: Callable[[], Awaitable[Session]], key: object) -> Session:
+    async def _acquire(self, first: Callable[[], Awaitable[Session]], client: object, target: str) -> Session:
         while True:
             main = await first()
             self._leases = {session: lease for session, lease in self._leases.items() if not session.is_ended}
             extra = [session for session in self._connection.sessions if session.owner is self]
             candidates = [main, *(session for session in extra if session.is_open and not session.is_ended)]
-            leases = [(session, self._leases.get(session) or _Lease(None)) for session in candidates]
-            # Calls from before the first lease may ask as well.
-            leases = [(session, lease) for session, lease in leases if session.peer.callers <= lease.calls]
-            exclusive = {session for session, lease in self._leases.items() if lease.calls and lease.key is not SHARED}
-            exclusive |= set(candidates).difference(session for session, _ in leases)
-            may_take = key is SHARED or len(exclusive) < MAX_SESSIONS - 1
-            own = [session for session, lease in leases if lease.key == key and (lease.calls or may_take)]
-            free = [session for session, lease in leases if not lease.calls and may_take]
-            found = next(iter([*own, *free]), None)
+            # Calls from before the first lease have none, and may ask as well.
+            keys = {session: session.peer.caller_keys for session in candidates}
+            leases = {session: self._leases.get(session) or _Lease(None) for session in candidates}
+            busy = [session for session in candidates if leases[session].calls or keys[session]]
+            own = [session for session in busy if {leases[session].key, *keys[session]} <= {client, None, SHARED}]
+            own = [session for session in own if keys[session] == {client} or leases[session].key == client]
+            key = client if own or target not in self._quiet else SHARED
+            shared = [session for session in busy if key is SHARED and leases[session].key is SHARED]
+            opening = {session for session, lease in self._leases.items() if lease.calls and not session.is_open}
+            exclusive = len({session for session in busy if leases[session].key is not SHARED} | opening)
+            may_take = key is SHARED or exclusive < MAX_SESSIONS - 1
+            free = [session for session in candidates if session not in busy and may_take]
+            free.sort(key=lambda session: leases[session].key != key)
+            found = next(iter([*own, *shared, *free]), None)
             is_opening = any(lease.key == key and not session.is_open for session, lease in self._leases.items())
             if found is None and len(extra) < MAX_SESSIONS - 1 and may_take and not is_opening:
                 found = await self._open(key)

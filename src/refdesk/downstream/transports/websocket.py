@@ -175,7 +175,9 @@ class WebSocketTransport(Transport):
                 )
         except TimeoutError:
             seconds = self._settings.connect_timeout_seconds
-            raise ServerConnectTimeout(f"The server {self.name!r} did not answer within {seconds:g} s") from None
+            raise ServerConnectTimeout(
+                f"The server {self.name!r} cannot be connected to: no answer within {seconds:g} s"
+            ) from None
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 101:
                 reason = "it is not a WebSocket server for MCP"
