@@ -45,7 +45,7 @@ def words(line: str) -> list[str]:
         ("convert --to m", ["markdown"]),
         ("convert ", [":files"]),
         ("check --config ", [":files"]),
-        ("servers re", ["remove"]),
+        ("servers re", ["remove", "refresh"]),
         ("servers remove --js", ["--json"]),
         ("documents re", ["remove"]),
         ("install claude-code --scope ", ["user", "project"]),

@@ -57,7 +57,7 @@ CASES = [
     Case("outline-loop.pdf", PDF, pdf.contents_that_loop, CONVERTED, "Ordinary words"),
     Case("deep-outline.pdf", PDF, pdf.contents_without_bottom, CONVERTED, "Ordinary words"),
     Case("tag-loop.pdf", PDF, pdf.tags_that_loop, CONVERTED, "Ordinary words"),
-    Case("page-loop.pdf", PDF, pdf.pages_that_loop, REFUSED, "holds no text"),
+    Case("page-loop.pdf", PDF, pdf.pages_that_loop, CONVERTED, "Ordinary words"),
     Case("100000-pages.pdf", PDF, pdf.hundred_thousand_pages, BOUNDED, "of 100000|was stopped"),
     Case("claimed-pages.pdf", PDF, pdf.claim_of_pages, CONVERTED, "Ordinary words"),
     Case("no-size.pdf", PDF, partial(pdf.page_of_size, "0 0 0 0"), CONVERTED, "Ordinary words"),
