@@ -33,6 +33,7 @@ from refdesk.engines.embedded.fulltext import IndexDamaged
 from refdesk.engines.embedded.ingest_worker import IngestWorker
 from refdesk.engines.embedded.tenant_store import SearchThreads, TenantStore
 from refdesk.engines.storage import records
+from refdesk.engines.storage.databases import ConnectionPool
 from refdesk.engines.storage.ingest_queue import IngestTask, SourceReader
 from refdesk.engines.storage.search_history import MAX_USER_HISTORY, PastSearch, SearchHistory, open_search_history
 from refdesk.errors import ConverterCrashed, ConverterKilled, ConverterUnavailable, DatabaseDamaged, EngineError
@@ -366,6 +367,16 @@ async def test_a_call_that_fails_leaves_no_file_open_after_the_store_is_closed(t
             await store.run(fail)
     assert not (tmp_path / "knowledge.db-wal").exists()
     assert raised.traceback  # alive until here
+
+
+def test_a_call_that_was_interrupted_leaves_no_log_after_the_store_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "knowledge.db").touch()
+    with closing(ConnectionPool(tmp_path / "knowledge.db")) as pool:
+        with pool.borrow("call") as database:
+            database.execute("CREATE TABLE documents (id)")
+            pool.interrupt("call")
+        assert (tmp_path / "knowledge.db-wal").exists()
+    assert not (tmp_path / "knowledge.db-wal").exists()
 
 
 # The disk

@@ -12,7 +12,7 @@ import threading
 from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -157,7 +157,7 @@ class ConnectionPool:
                     self._idle.append(connection)
                 else:
                     # A failed call may leave a query open, and all later writes on its connection would fail.
-                    connection.close()
+                    _close(connection)
                 self._changed.notify_all()
 
     def interrupt(self, call: object) -> None:
@@ -171,7 +171,7 @@ class ConnectionPool:
         with self._changed:
             self._max_idle = 0
             while self._idle:
-                self._idle.pop().close()
+                _close(self._idle.pop())
 
     def close(self) -> None:
         """Interrupt all calls, wait until each has returned its connection, and close all connections."""
@@ -180,9 +180,8 @@ class ConnectionPool:
             for connection in self._busy.values():
                 connection.interrupt()
             self._changed.wait_for(lambda: not self._busy)
-            for connection in self._idle:
-                connection.close()
-            self._idle.clear()
+            while self._idle:
+                _close(self._idle.pop())
 
     def _open(self) -> sqlite3.Connection:
         # Used by one thread at a time, though not always the same one.
@@ -200,6 +199,16 @@ class ConnectionPool:
                     connection.close()
                     raise
                 sleep(RETRY_SECONDS)
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    """Close a connection. The last one of a database applies the write-ahead log and removes it.
+
+    An interrupt that came between two statements would end that. The next statement clears it.
+    """
+    with suppress(sqlite3.Error):
+        connection.execute("SELECT 1").close()
+    connection.close()
 
 
 def _release_cursors(error: BaseException) -> None:
