@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -62,7 +62,7 @@ class Distant:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def revision(self, tenant: TenantId) -> Hashable:
+    def revision(self, tenant: TenantId, collections: Collection[str] = ()) -> Hashable:
         return self.state
 
     async def search(self, *given: Any) -> Any:

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from refdesk.tools.registry import Tool
 from tests.documents.convert.pdf.made import pdf
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import open_indexed_desk, somebody
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -696,3 +696,30 @@ async def test_two_tenants_with_the_same_documents_never_see_each_other(
     nowhere = await failure(desk_with_handbook, "r2r_monitor_task", bob, document_id="handbook/bakkups")
     there = await failure(desk_with_handbook, "r2r_monitor_task", bob, document_id="handbook/backups")
     assert there == nowhere.replace("bakkups", "backups")
+
+
+async def test_a_change_invalidates_the_answers_about_its_collection_alone(desk: Desk, bob: Caller) -> None:
+    async def ingest(title: str, collection: str) -> None:
+        given = {"text": f"{title} live in the wood.", "title": title, "collection_id": collection}
+        taken = await ask(desk, "r2r_ingest_document", bob, **given, run_async=False)
+        assert taken["status"] == "success"
+
+    async def search(collection: str) -> tuple[bool, int]:
+        found = await ask(desk, "r2r_search", bob, query="wood", collection_id=collection)
+        return found["cached"], found["count"]
+
+    def read_revisions() -> list[Hashable]:
+        return [desk.engine.revision(bob.tenant, [collection]) for collection in ("animals", "plants")]
+
+    await ingest("Foxes", "animals")
+    await ingest("Ferns", "plants")
+    # Until both are known to be in the indexes, the revision is that of the tenant.
+    await eventually(lambda: read_revisions()[0] != read_revisions()[1])
+    animals, plants = read_revisions()
+    assert [await search("animals"), await search("plants")] == [(False, 1), (False, 1)]
+    await ingest("Firs", "plants")
+    await eventually(lambda: read_revisions()[0] == animals)
+    assert read_revisions()[1] != plants
+    assert [await search("animals"), await search("plants")] == [(True, 1), (False, 2)]
+    assert await desk.engine.delete(bob.tenant, "animals/foxes")
+    assert await search("animals") == (False, 0)

@@ -52,6 +52,8 @@ class CollectionInfo:
     """Whether it is included with Refdesk."""
     pending: int = 0
     """Number of documents that no search finds yet."""
+    revision: str = field(default="", compare=False)
+    """Value that changes with every change to its documents."""
     external_id: str = ""
     """Its id in the service that stores it, if the engine has one: R2R's UUID."""
 
@@ -301,8 +303,11 @@ class PassageSearch(Protocol):
     def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         """Return the collections the tenant can search, from memory."""
 
-    def revision(self, tenant: TenantId) -> Hashable:
-        """Return a value that changes whenever the tenant's search results may differ. Cheap."""
+    def revision(self, tenant: TenantId, collections: Collection[str] = ()) -> Hashable:
+        """Return a value that changes whenever search results from some collections may differ. None means all. Cheap.
+
+        An engine that can't tell them apart returns that of all.
+        """
 
     def listen(self, listener: Callable[[TenantId], None]) -> None:
         """Call `listener` with a tenant whenever its documents or collections have changed."""

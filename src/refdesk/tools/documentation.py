@@ -95,7 +95,8 @@ class Documentation:
     )
     async def search_documentation(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         caller = call.caller
-        revision = self._engine.revision(caller.tenant)
+        own_set = find_collection(self._engine.cached_collections(caller.tenant), arguments.doc_type)
+        revision = self._engine.revision(caller.tenant, (own_set.id,) if own_set else ())
         sources = self._federation.list_sources(call) if self._federation is not None else []
         parameters = (*arguments.model_dump().values(), *sources)
         key = Key(caller.tenant, caller.user, "search_documentation", parameters, revision)

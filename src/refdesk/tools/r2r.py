@@ -287,8 +287,9 @@ class KnowledgeTools:
             return _build_results(passages, scope, pending)
 
         answer = await self._answer_from_cache(
-            call, "r2r_search", (*parameters, arguments.max_tokens), self.ttl.search, find, SearchResults
-        )
+            call, "r2r_search", (*parameters, arguments.max_tokens), self.ttl.search, find, SearchResults,
+            scope.collections,
+        )  # fmt: skip
         self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
 
@@ -319,7 +320,9 @@ class KnowledgeTools:
         parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
         # An answer written by a client's own model is returned to that client only, so it isn't cached.
         seconds = 0 if is_sampled else self.ttl.rag
-        answer = await self._answer_from_cache(call, "r2r_rag_query", parameters, seconds, write, RagAnswer)
+        answer = await self._answer_from_cache(
+            call, "r2r_rag_query", parameters, seconds, write, RagAnswer, scope.collections
+        )
         self._record_search(call, arguments.question, scope, answer["structuredContent"]["count"])
         return answer
 
@@ -394,8 +397,9 @@ class KnowledgeTools:
         seconds: float,
         make: Callable[[], Awaitable[Result]],
         kind: type[Result],
+        collections: Sequence[str] = (),
     ) -> WireAnswer:
-        """Return the cached answer, or make one if there is none or the documents have changed."""
+        """Return the cached answer, or make one if there is none or the documents of the collections have changed."""
         caller = call.caller
 
         async def make_answer() -> WireAnswer:
@@ -410,7 +414,7 @@ class KnowledgeTools:
                 return False
             return True
 
-        key = Key(caller.tenant, caller.user, tool, parameters, self.engine.revision(caller.tenant))
+        key = Key(caller.tenant, caller.user, tool, parameters, self.engine.revision(caller.tenant, collections))
         result = await self.cache.answer(
             key,
             seconds,

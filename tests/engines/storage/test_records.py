@@ -70,6 +70,41 @@ def test_every_stage_under_way_is_counted_as_its_status(database: records.Databa
     assert (animals.pending, animals.documents) == (4, 8)
 
 
+def read_revisions(database: records.Database) -> dict[str, str]:
+    return {info.id: info.revision for info in records.list_collections(database, shared=False)}
+
+
+def test_a_collections_revision_changes_with_its_documents_alone(database: records.Database) -> None:
+    queue_texts(database, "ab")
+    records.create_collection(database, "plants", "", "")
+    before = read_revisions(database)
+    database.execute("UPDATE documents SET title = 'changed'")
+    changed = read_revisions(database)
+    assert changed["plants"] == before["plants"]
+    assert changed["animals"] != before["animals"]
+    database.execute("DELETE FROM collections WHERE id = 'animals'")
+    queue_texts(database, "ab")
+    assert read_revisions(database)["animals"] not in (before["animals"], changed["animals"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_database_without_revisions_of_collections_gets_them(tmp_path: Path, engine: str) -> None:
+    with closing(ENGINES[engine](tmp_path)) as created:
+        created.prepare()
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as older:
+        queue_texts(older, "a")
+        older.executescript(
+            "DROP TRIGGER document_added_to_collection; DROP TRIGGER document_removed_from_collection; "
+            "DROP TRIGGER document_of_collection_changed; DROP TABLE collection_revisions"
+        )
+    with closing(ENGINES[engine](tmp_path)) as opened:
+        opened.prepare()
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as database:
+        before = read_revisions(database)
+        database.execute("UPDATE documents SET title = 'changed'")
+        assert read_revisions(database) != before
+
+
 def test_where_everything_is_in_nothing_waits(database: records.Database) -> None:
     queue_texts(database, "ab")
     database.execute("UPDATE documents SET stage = 'success'")

@@ -200,8 +200,8 @@ class EmbeddedEngine:
     def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         return [entry for owner in dict.fromkeys((tenant, SHARED)) for entry in self._stores.get_collections(owner)]
 
-    def revision(self, tenant: TenantId) -> Hashable:
-        return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))
+    def revision(self, tenant: TenantId, collections: Collection[str] = ()) -> Hashable:
+        return tuple(self._stores.revision(owner, collections) for owner in dict.fromkeys((tenant, SHARED)))
 
     def problems(self) -> Sequence[str]:
         return [*self._stores.problems.values(), *(store.error for store in self._stores if store.error)]

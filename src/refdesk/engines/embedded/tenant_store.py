@@ -20,7 +20,7 @@ import sqlite3
 import threading
 from asyncio import Future, get_running_loop
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass
@@ -153,6 +153,8 @@ class TenantStore(TenantDatabase):
         """Documents that match recent filters, by filter: finding them costs more than the search itself."""
         self._filtered_lock = threading.Lock()
         self._known_revision = 0
+        self._settled_stamps: object = None
+        """Stamps of indexes that contain all known changes."""
         self._search_threads = search_threads
 
     @property
@@ -161,10 +163,24 @@ class TenantStore(TenantDatabase):
 
         It is the same in all processes and after a restart, so that they can validate each other's cached results.
         """
+        return self._known_revision, self._read_stamps()
+
+    def get_revision_of(self, collections: Collection[str]) -> Hashable:
+        """Return a value like `revision` that doesn't change with the documents of other collections.
+
+        While an index lacks changes or is rebuilt, it's that of the whole store.
+        """
+        stamps = self._read_stamps()
+        if stamps is None or stamps != self._settled_stamps:
+            return self._known_revision, stamps
+        return tuple((info.id, info.revision) for info in self.collections if info.id in collections)
+
+    def _read_stamps(self) -> tuple[object, object] | None:
+        """Return what identifies the newest commits of both indexes."""
         try:
-            return self._known_revision, self.fulltext.read_stamp(), self.vectors.read_stamp()
+            return self.fulltext.read_stamp(), self.vectors.read_stamp()
         except OSError:
-            return self._known_revision, None  # the search reports it
+            return None  # the search reports it
 
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function with the database in a search thread."""
@@ -203,10 +219,14 @@ class TenantStore(TenantDatabase):
     async def refresh(self) -> None:
         """Load changes made by this or another process."""
 
-        def read(database: sqlite3.Connection) -> tuple[int, tuple[CollectionInfo, ...]]:
-            return records.read_revision(database), tuple(records.list_collections(database, shared=self.is_shared))
+        def read(database: sqlite3.Connection) -> tuple[int, tuple[CollectionInfo, ...], object]:
+            stamps = self._read_stamps()
+            has_vectors = stamps is not None and stamps[1] is not None
+            is_behind = self.is_behind(records.read_last_change(database), has_vectors=has_vectors)
+            collections = tuple(records.list_collections(database, shared=self.is_shared))
+            return records.read_revision(database), collections, None if is_behind else stamps
 
-        self._known_revision, self.collections = await self.run(read)
+        self._known_revision, self.collections, self._settled_stamps = await self.run(read)
 
     async def refresh_if_changed(self) -> bool:
         """Refresh if another process has changed something. Returns whether it has."""
@@ -283,11 +303,14 @@ class StorePool(TenantPool[TenantStore]):
         max_open = min(max(affordable, MIN_OPEN_STORES), MAX_OPEN_STORES)
         super().__init__(folder, create, DATABASE_THREADS, max_open)
 
-    def revision(self, tenant: TenantId) -> Hashable:
-        """Return the revision of a tenant's store. For a store that isn't open it is always a new value."""
+    def revision(self, tenant: TenantId, collections: Collection[str] = ()) -> Hashable:
+        """Return the revision of a tenant's store, or of some of its collections.
+
+        For a store that isn't open it is always a new value.
+        """
         store = self._open.get(tenant)
         if store is not None:
-            return store.revision
+            return store.get_revision_of(collections) if collections else store.revision
         return monotonic_ns() if (self.path(tenant) / DATABASE).exists() else None
 
     async def _open_found(self, tenant: TenantId) -> None:

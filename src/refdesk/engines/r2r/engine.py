@@ -6,7 +6,7 @@ adds them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,7 +171,7 @@ class R2REngine(R2RReader):
         local_db = self._local_dbs.get_open(tenant)
         return local_db.collections if local_db else ()
 
-    def revision(self, tenant: TenantId) -> Hashable:
+    def revision(self, tenant: TenantId, collections: Collection[str] = ()) -> Hashable:
         local_db = self._local_dbs.get_open(tenant)
         return local_db.revision if local_db else None
 

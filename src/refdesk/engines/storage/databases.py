@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from time import monotonic, sleep
 from traceback import clear_frames
@@ -120,6 +121,9 @@ RETRY_SECONDS = 0.02
 
 MAX_IDLE_CONNECTIONS = 4
 """Idle connections kept per database. Each has two open files."""
+
+ADDED_TABLE = "collection_revisions"
+"""Table that databases of the same schema version may lack. Programs without it can use a database that has it."""
 
 PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
 
@@ -263,6 +267,10 @@ class TenantDatabase:
                         f"{self.folder / DATABASE} was written by another version of Refdesk (schema {version}, this "
                         f"one reads {self.schema_version}); {self.other_version_hint}"
                     )
+                if not _has_table(database, ADDED_TABLE):
+                    with transaction(database):
+                        if not _has_table(database, ADDED_TABLE):
+                            _execute_script(database, resources.files(__package__).joinpath(f"{ADDED_TABLE}.sql"))
 
     def _require_database(self, *, is_empty: bool = False) -> None:
         """Refuse to create a database in place of a lost one. The shared one is filled again at every start."""
@@ -278,13 +286,7 @@ class TenantDatabase:
 
     def _create_tables(self, database: sqlite3.Connection) -> int:
         for package in (__package__, self.schema_package):
-            # Not `executescript`, which would commit the open transaction.
-            statement = ""
-            for line in resources.files(package).joinpath("schema.sql").read_text("utf-8").splitlines(keepends=True):
-                statement += line
-                if sqlite3.complete_statement(statement):
-                    database.execute(statement)
-                    statement = ""
+            _execute_script(database, resources.files(package).joinpath("schema.sql"))
         database.execute("INSERT INTO owner (tenant) VALUES (?)", (self.tenant,))
         database.execute(f"PRAGMA user_version = {self.schema_version}")
         return self.schema_version
@@ -348,6 +350,20 @@ class TenantDatabase:
     def close(self) -> None:
         """Interrupt running queries and close the file."""
         self._connections.close()
+
+
+def _execute_script(database: sqlite3.Connection, script: Traversable) -> None:
+    """Execute statements. Unlike `executescript`, this doesn't commit the open transaction."""
+    statement = ""
+    for line in script.read_text("utf-8").splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            database.execute(statement)
+            statement = ""
+
+
+def _has_table(database: sqlite3.Connection, name: str) -> bool:
+    return database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).fetchone() is not None
 
 
 def _read_version(database: sqlite3.Connection) -> int:

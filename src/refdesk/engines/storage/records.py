@@ -92,7 +92,8 @@ INFO_COLUMNS = (
 COLLECTION_COLUMNS = (
     "c.id, c.name, c.description, c.version, c.created_at, c.updated_at, "
     f"(SELECT count(*) FROM documents d WHERE d.collection = c.key AND {IS_IN_PROGRESS} "
-    "AND stage IN ('pending', 'converting', 'indexing')) AS pending"
+    "AND stage IN ('pending', 'converting', 'indexing')) AS pending, "
+    "c.key || '.' || coalesce((SELECT number FROM collection_revisions n WHERE n.collection = c.key), 0) AS revision"
 )
 """Fields of `CollectionInfo` but its number of documents."""
 
