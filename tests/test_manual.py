@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from refdesk.app import open_desk
+from refdesk.calls import Event, ListChanged
+from refdesk.config.loading import load
 from refdesk.config.models import EmbeddingConfig
 from refdesk.engines.base import SHARED
 from refdesk.engines.storage.databases import DATABASE
 from refdesk.manual import find_manual_index_folder
 from tests.tools.knowing import open_indexed_desk
+from tests.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +57,12 @@ async def test_a_desk_opens_while_another_process_writes_the_index(tmp_path: Pat
         async with open_indexed_desk(tmp_path / "b") as desk:
             assert (await desk.readiness())[0]
             assert desk.engine.revision(SHARED) == revision
+
+
+@pytest.mark.anyio
+async def test_indexing_the_manual_changes_no_list(tmp_path: Path) -> None:
+    async with open_desk(load(None, {}, {"data_dir": str(tmp_path / "data"), "embedding.source": "none"})) as desk:
+        events: list[Event] = []
+        desk.registry.listen(events.append)
+        await eventually(lambda: events)
+        assert not any(isinstance(event, ListChanged) for event in events)

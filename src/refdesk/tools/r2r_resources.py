@@ -165,8 +165,14 @@ def publish_changes(engine: Engine, registry: Registry) -> None:
     """Publish changed lists whenever a tenant's collections differ, and the project's new state."""
     collection_ids: BoundedDict[TenantId, tuple[str, ...]] = BoundedDict(MAX_TENANTS)
 
+    def list_ids(tenant: TenantId) -> tuple[str, ...]:
+        return tuple(entry.id for entry in engine.cached_collections(tenant))
+
+    # Those of the manual are there from the start: its indexing changes no list.
+    collection_ids[SHARED] = list_ids(SHARED)
+
     def on_change(tenant: TenantId) -> None:
-        ids = tuple(entry.id for entry in engine.cached_collections(tenant))
+        ids = list_ids(tenant)
         # Other tenants are not told; changes of shared collections are announced to all.
         audience = None if tenant == SHARED else tenant
         if collection_ids.get(tenant) != ids:
