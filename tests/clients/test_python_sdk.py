@@ -11,6 +11,7 @@ from mcp_types import PromptReference, ResourceTemplateReference, TextContent, T
 
 from tests import forked
 from tests.processes import BY_WORDS, Server, environment
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -29,7 +30,7 @@ async def client(
 ) -> AsyncIterator[Client]:
     """A client that is connected."""
     target = f"{server.url}/mcp" if request.param == "http" else over_stdio(tmp_path_factory.mktemp("stdio"))
-    async with Client(target, mode=mode, read_timeout_seconds=30) as client:
+    async with Client(target, mode=mode, read_timeout_seconds=PATIENCE_SECONDS) as client:
         yield client
 
 
@@ -49,7 +50,7 @@ async def test_it_connects_and_agrees_on_the_newest_revision_of_its_mode(client:
 
 @pytest.mark.parametrize("asking", ["auto", "legacy"])
 async def test_a_client_that_asks_first_learns_who_the_server_is(asking: str, server: Server) -> None:
-    async with Client(f"{server.url}/mcp", mode=asking, read_timeout_seconds=30) as client:
+    async with Client(f"{server.url}/mcp", mode=asking, read_timeout_seconds=PATIENCE_SECONDS) as client:
         assert client.server_info is not None
         assert client.server_info.name == "refdesk"
         assert client.instructions
