@@ -375,6 +375,7 @@ entries = st.dictionaries(st.sampled_from([*KEYS, *KNOWN]) | st.text(max_size=5)
 @example({"a": {"command": "x", "args": ["${" * 50], "tools": [["*"]]}})
 @example({"a": {"command": "x", "disabledTools": "x", "tools": 5, "env": {1: 2}, "bearer_token_env_var": {}}})
 @example({"a": {"url": "http://[", "headers": {"A": None}}})
+@example({"a": {"\ud7fc": float("nan")}})
 def test_anything_gives_servers_or_plain_problems(value: Any) -> None:
     read = read_entries(value, {}, source="x", folder=Path("/"))
     assert all(isinstance(one, McpServerConfig) for one in read.servers.values())

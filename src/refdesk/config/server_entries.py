@@ -285,7 +285,7 @@ class TranslatedEntry:
 
     def put(self, key: str, value: Any, original_key: str) -> None:
         """Set a key; record a problem if a synonym has already set it to another value."""
-        if self.entry.get(key, value) != value:
+        if key in self.entry and self.entry[key] != value:
             self.problems.append((original_key, f"{key} is set twice under different names; keep one"))
         else:
             self.entry[key] = value
