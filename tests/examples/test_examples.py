@@ -34,7 +34,8 @@ async def test_the_short_client_gets_the_same_from_a_server_and_from_a_desk_of_i
     data = str(home / "own")
     out = await run_example("short_client.py", home=home, REFDESK_URL=server.url, REFDESK_DATA=data, **BY_WORDS)
     first, second = re.findall(r"### .*?\(1 result, about \d+ tokens\)", out, re.DOTALL)
-    assert first == second
+    # Their manuals may be indexed on different days.
+    assert re.sub(r"indexed [\d-]+", "indexed", first) == re.sub(r"indexed [\d-]+", "indexed", second)
 
 
 @needs("curl")
