@@ -219,25 +219,23 @@ class _Shard:
             raise EngineError(f"the index is damaged ({error}); run `refdesk reindex` to rebuild it") from error
         known = set(lexical_keys.tolist())
         new = [place for place, key in enumerate(semantic_keys.tolist()) if key not in known]
-        found = _Candidates(
-            self.to_global(np.concatenate([lexical_keys, semantic_keys[new]])),
-            np.concatenate([lexical, np.full(len(new), np.nan)]),
+        new_keys, new_lexical = self.to_global(semantic_keys[new]), np.full(len(new), np.nan)
+        if len(lexical_keys) == prepared.scale(LEXICAL_CANDIDATES):
+            # A short query occurs in many more chunks than were returned. Their scores are at most the lowest of these.
+            shares = self._estimate_coverages(prepared, new_keys[:ESTIMATED_CANDIDATES])
+            new_lexical[: len(shares)] = lexical.min() * np.square(shares)
+        return _Candidates(
+            np.concatenate([self.to_global(lexical_keys), new_keys]),
+            np.concatenate([lexical, new_lexical]),
             np.concatenate([similarity, cosines[new]], dtype=np.float64),
         )
-        if len(lexical_keys) == prepared.scale(LEXICAL_CANDIDATES):
-            self._estimate_lexical(prepared, found, float(lexical.min()))
-        return found
 
-    def _estimate_lexical(self, prepared: PreparedSearch, found: _Candidates, highest: float) -> None:
-        """Estimate the lexical scores of the best candidates that only the semantic search found.
-
-        Those are at most the lowest one that was returned. A short query occurs in many more chunks than that.
-        """
-        unknown = np.flatnonzero(np.isnan(found.lexical))[:ESTIMATED_CANDIDATES]
-        texts = {chunk.key: chunk.to_candidate(0.0, 0.0) for chunk in self.read_chunks(found.keys[unknown])}
-        places = [place for place in unknown.tolist() if int(found.keys[place]) in texts]
-        shares = ranking.compute_coverages(prepared.search.query, [texts[int(found.keys[place])] for place in places])
-        found.lexical[places] = highest * np.square(shares)
+    def _estimate_coverages(self, prepared: PreparedSearch, keys: Keys) -> Scores:
+        """Return the share of the query terms in each chunk. NaN for chunks deleted meanwhile."""
+        candidates = {chunk.key: chunk.to_candidate(0.0, 0.0) for chunk in self.read_chunks(keys)}
+        shares = ranking.compute_coverages(prepared.search.query, list(candidates.values()))
+        found = dict(zip(candidates, shares, strict=True))
+        return np.array([found.get(key, np.nan) for key in keys.tolist()])
 
     def _search_lexical(self, prepared: PreparedSearch, where: Mapping[str, Any]) -> tuple[Keys, Scores]:
         """Search the full-text index, with scores scaled to the size of the largest store.
