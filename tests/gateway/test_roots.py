@@ -44,7 +44,7 @@ for line in sys.stdin:
 """
 
 
-def rooted(**more: Any) -> dict[str, Any]:
+def build_rooted_server(**more: Any) -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-c", ROOTED], **more}
 
 
@@ -61,8 +61,8 @@ class Folders:
 @pytest.mark.filterwarnings("ignore:The roots capability is deprecated")  # by the newest revision
 async def test_servers_know_the_roots_of_their_clients_and_hear_of_changes(serve: Serve) -> None:
     ann, ben = Folders("file:///ann"), Folders("file:///ben", "file:///ann")
-    other = rooted(tenants=["elsewhere"])
-    async with gateway(serve, "rooted", "good", rooted=rooted(), other=other, good=bad()) as desk:
+    other = build_rooted_server(tenants=["elsewhere"])
+    async with gateway(serve, "rooted", "good", rooted=build_rooted_server(), other=other, good=bad()) as desk:
         assert desk.fleet is not None
 
         async def know(*uris: str) -> None:

@@ -1,4 +1,7 @@
-"""The policy that keeps blocked keywords out of every answer, whichever tool or server it comes from."""
+"""The policy that keeps blocked keywords out of every answer, whichever tool or server it comes from.
+
+It's beside the tools because it renders a result again from its tool's result model.
+"""
 
 from __future__ import annotations
 

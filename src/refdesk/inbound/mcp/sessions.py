@@ -148,7 +148,7 @@ class HttpSession(Session):
             self.stream.put(encode_event(encoded, number))
 
     def _send_request(self, request: Mapping[str, Any]) -> None:
-        # Not stored: a client that returns to its stream later would answer it in vain.
+        # Not stored: by the time a client reconnects, the request has timed out.
         if self.stream is not None:
             self.stream.put(encode_event(orjson.dumps(request)))
 
