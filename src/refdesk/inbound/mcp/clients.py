@@ -114,7 +114,8 @@ class SessionClient(StreamingClient):
             async with asyncio.timeout(self._roots_seconds):
                 answer = await self._send("roots/list", params)
         except TimeoutError:
-            logger.warning("client gives no roots", extra={"fields": {"seconds": self._roots_seconds}})
+            why = f"the client didn't answer within {self._roots_seconds:g} s"
+            logger.warning("client.roots_unknown", extra={"fields": {"why": why}})
             session.roots = answer = {"roots": []}
         if session.capabilities["roots"].get("listChanged") is True and session.roots_changes == changes:
             session.roots = answer
